@@ -1,0 +1,91 @@
+# Paths and settings shared by all rules. No rule here.
+import glob
+import re
+
+from midtrace.tables import DECOMPOSITION as TABLES
+
+RESULTS = f"results/{config['study']}"
+SHARD = "{model}/{benchmark}/{arm}/r{replicate}"
+MODELS = study_config.selected(config, "models")
+BENCHMARKS = study_config.selected(config, "benchmarks")
+CHOICE_BENCHMARKS = study_config.choice_benchmarks(config)
+ARMS = study_config.arms(config)
+REPLICATES = list(range(config["replicates"]))
+# What a job of a model asks for. A cluster profile overrides it: the machine that submits may have none.
+GPU = 1 if glob.glob("/dev/nvidia[0-9]*") else 0
+
+
+def one_of(names):
+    """A wildcard constraint that admits these names only."""
+    return "|".join(map(re.escape, names))
+
+
+wildcard_constraints:
+    model=one_of(MODELS),
+    benchmark=one_of(BENCHMARKS),
+    arm=one_of(ARMS),
+    replicate=r"\d+",
+
+
+def shards(folder, benchmarks=BENCHMARKS):
+    """The files of a stage, one per model, benchmark, arm and replicate."""
+    return expand(f"{RESULTS}/{folder}/{SHARD}.parquet", model=MODELS, benchmark=benchmarks, arm=ARMS, replicate=REPLICATES)
+
+
+def settings_of(stage):
+    """A params function: the settings of a stage for the wildcards of a job."""
+    make = getattr(study_config, f"{stage}_settings")
+
+    def settings(wildcards):
+        return make(config, *wildcards)
+
+    return settings
+
+
+def code_of(script):
+    """A params function: the digest of the code behind a rule, for the engine of its model."""
+
+    def code(wildcards):
+        model = config["models"].get(wildcards.get("model"))
+        return codedigest.digest(f"{workflow.basedir}/scripts/{script}", model and model["engine"])
+
+    return code
+
+
+def partner_traces(wildcards):
+    """Raw traces of the arms that this arm is compared with."""
+    return [
+        f"{RESULTS}/raw/traces/{wildcards.model}/{wildcards.benchmark}/{partner}/r{wildcards.replicate}.parquet"
+        for partner in study_config.partners(config, wildcards.arm)
+    ]
+
+
+def readouts_if_choice(wildcards):
+    """The readouts of a shard, or nothing for a benchmark without options."""
+    if wildcards.benchmark not in CHOICE_BENCHMARKS:
+        return []
+    return f"{RESULTS}/readouts/{wildcards.model}/{wildcards.benchmark}/{wildcards.arm}/r{wildcards.replicate}.parquet"
+
+
+def reference_traces(wildcards):
+    """Raw traces, replicate 0, of the reference arm of the first comparison: the runs that the controls take apart."""
+    reference = config["comparisons"][0]["reference"]
+    return f"{RESULTS}/raw/traces/{wildcards.model}/{wildcards.benchmark}/{reference}/r0.parquet"
+
+
+def stage_files():
+    """All shards of all stages, by stage."""
+    return {
+        "item_tables": expand(RESULTS + "/items/{benchmark}.parquet", benchmark=BENCHMARKS),
+        "traces": shards("traces"),
+        "cuts": shards("cuts"),
+        "readouts": shards("readouts", CHOICE_BENCHMARKS),
+        "continuations": shards("continuations"),
+    }
+
+
+def control_files():
+    """Control tables, where the config asks for controls."""
+    if not config["controls"]["items"]:
+        return []
+    return expand(RESULTS + "/controls/{model}/{benchmark}.parquet", model=MODELS, benchmark=CHOICE_BENCHMARKS)

@@ -1,0 +1,47 @@
+"""Decomposition: outcomes by trace, horizon and readout, and the tables of estimates.
+
+Makes outcomes.parquet (key: model, benchmark, arm, item_id, replicate, horizon, readout, context_arm) and decomposition/*.parquet (one row per
+estimate: model, benchmark, treatment, reference, estimand, horizon, readout, estimate, ci_low, ci_high, n_items, n_pairs, method).
+"""
+
+
+rule decomposition:
+    input:
+        expand(RESULTS + "/decomposition/{table}.parquet", table=TABLES),
+
+
+rule tabulate_outcomes:
+    input:
+        **stage_files(),
+    output:
+        RESULTS + "/outcomes.parquet",
+    params:
+        study=config["study"],
+        settings=settings_of("analysis"),
+        code=code_of("tabulate_outcomes.py"),
+    log:
+        f"logs/{config['study']}/tabulate_outcomes.log",
+    conda:
+        "../envs/analysis.yaml"
+    script:
+        "../scripts/tabulate_outcomes.py"
+
+
+rule decompose:
+    input:
+        **stage_files(),
+        outcomes=rules.tabulate_outcomes.output[0],
+        controls=control_files(),
+    output:
+        **{table: f"{RESULTS}/decomposition/{table}.parquet" for table in TABLES},
+    params:
+        study=config["study"],
+        settings=settings_of("analysis"),
+        planted=config["planted"],
+        code=code_of("decompose.py"),
+    log:
+        f"logs/{config['study']}/decompose.log",
+    conda:
+        "../envs/analysis.yaml"
+    script:
+        "../scripts/decompose.py"

@@ -1,0 +1,34 @@
+"""Probe: the forced-answer readout of every cut in every context, for benchmarks with options.
+
+Makes readouts/.../r{replicate}.parquet: one row per cut and context; key (trace_id, cut_id, context, context_arm); option_logprob,
+candidate_mass, choice, q_gold, correct, brier, log_loss, gold_log_odds.
+"""
+
+
+rule probe:
+    input:
+        shards("readouts", CHOICE_BENCHMARKS),
+
+
+rule probe_cuts:
+    input:
+        item_table=RESULTS + "/items/{benchmark}.parquet",
+        traces=rules.generate_traces.output[0],
+        cuts=rules.cut_traces.output[0],
+    output:
+        RESULTS + f"/readouts/{SHARD}.parquet",
+    params:
+        study=config["study"],
+        settings=settings_of("probe"),
+        code=code_of("probe_cuts.py"),
+    resources:
+        gpu=GPU,
+        batch=64,
+    log:
+        f"logs/{config['study']}/probe_cuts/{SHARD}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/probe_cuts/{SHARD}.jsonl"
+    conda:
+        "../envs/transformers.yaml"
+    script:
+        "../scripts/probe_cuts.py"

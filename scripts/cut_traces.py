@@ -1,0 +1,20 @@
+"""Cut the traces of an arm and replicate."""
+
+from midtrace import logs, replay
+
+
+def main(traces: str, partners: list[str], output: str, study: str, settings: dict) -> None:
+    """See :func:`midtrace.replay.run`; a partner file is known by the arm in its path."""
+    by_arm = {path.split("/")[-2]: path for path in partners}
+    replay.run(traces, by_arm, output, study, settings)
+
+
+if __name__ == "__main__":
+    with logs.to_log(snakemake.log[0]):
+        main(
+            snakemake.input.traces,
+            list(snakemake.input.get("partners", [])),
+            snakemake.output[0],
+            snakemake.params.study,
+            snakemake.params.settings,
+        )

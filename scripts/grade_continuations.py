@@ -1,0 +1,22 @@
+"""Read and grade continuations and compare them with the probe."""
+
+from midtrace import answers, logs
+
+
+def main(items: str, traces: str, cuts: str, raw: str, readouts: str | None, output: str, study: str, settings: dict) -> None:
+    """See :func:`midtrace.answers.grade_continuations`."""
+    answers.grade_continuations(items, traces, cuts, raw, readouts, output, study, settings)
+
+
+if __name__ == "__main__":
+    with logs.to_log(snakemake.log[0]):
+        main(
+            snakemake.input.item_table,
+            snakemake.input.traces,
+            snakemake.input.cuts,
+            snakemake.input.raw,
+            snakemake.input.get("readouts") or None,
+            snakemake.output[0],
+            snakemake.params.study,
+            snakemake.params.settings,
+        )

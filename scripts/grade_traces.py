@@ -1,0 +1,13 @@
+"""Read and grade the natural answers of raw traces."""
+
+from midtrace import answers, logs
+
+
+def main(raw: str, items: str, output: str, study: str, settings: dict) -> None:
+    """See :func:`midtrace.answers.grade_traces`."""
+    answers.grade_traces(raw, items, output, study, settings)
+
+
+if __name__ == "__main__":
+    with logs.to_log(snakemake.log[0]):
+        main(snakemake.input.raw, snakemake.input.item_table, snakemake.output[0], snakemake.params.study, snakemake.params.settings)

@@ -1,0 +1,20 @@
+"""Read the controls of a model on a benchmark."""
+
+from midtrace import controls, logs
+
+
+def main(items: str, traces: str, output: str, study: str, settings: dict, threads: int) -> None:
+    """See :func:`midtrace.controls.run`."""
+    controls.run(items, traces, output, study, settings, threads)
+
+
+if __name__ == "__main__":
+    with logs.to_log(snakemake.log[0]):
+        main(
+            snakemake.input.item_table,
+            snakemake.input.traces,
+            snakemake.output[0],
+            snakemake.params.study,
+            snakemake.params.settings,
+            snakemake.threads,
+        )

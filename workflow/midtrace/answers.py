@@ -1,0 +1,99 @@
+"""Reading and grading answers: of raw traces and of raw continuations. Costs nothing, so a better parser never repeats paid work."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from midtrace import grading, prompts, tables
+
+
+def grade_traces(raw: str | Path, items: str | Path, output: str | Path, study: str, settings: Mapping[str, Any]) -> None:
+    """Read the natural answers of raw traces and write ``traces/...``.
+
+    Parameters
+    ----------
+    raw, items
+        Raw traces and the items table.
+    output
+        The traces table to write.
+    study, settings
+        Name of the study; see :func:`midtrace.config.traces_settings`.
+
+    Notes
+    -----
+    A trace without a readable answer is wrong and unparsed (``answer`` null), never dropped.
+    """
+    meta = tables.check_identity(raw, settings)
+    by_item = _by(tables.read(items, tables.Items, settings["items"]), "item_id")
+    frame = tables.read(raw, tables.RawTraces)
+    graded = [
+        _grade(row["answer_text"], by_item[row["item_id"]]) if row["status"] == "terminated" else (None, False) for row in frame.iter_rows(named=True)
+    ]
+    frame = frame.with_columns(
+        pl.Series("answer", [answer for answer, _ in graded], dtype=pl.String),
+        pl.Series("correct", [correct for _, correct in graded], dtype=pl.Boolean),
+    )
+    tables.write(frame, output, tables.Traces, meta)
+
+
+def grade_continuations(
+    items: str | Path,
+    traces: str | Path,
+    cuts: str | Path,
+    raw: str | Path,
+    readouts: str | Path | None,
+    output: str | Path,
+    study: str,
+    settings: Mapping[str, Any],
+) -> None:
+    """Read the answers of continuations, add mode ``natural``, compare with the probe, and write ``continuations/...``.
+
+    Parameters
+    ----------
+    items, traces, cuts, raw
+        The items table, graded traces, cuts and raw continuations.
+    readouts
+        Readouts of the same cuts; None for a benchmark without options.
+    output
+        The continuations table to write.
+    study, settings
+        Name of the study; see :func:`midtrace.config.continuation_settings`.
+
+    Notes
+    -----
+    ``natural`` holds the run's own final answer against the probe at every cut under the own prompt. An unparsed answer agrees with nothing.
+    """
+    origin = settings["replay"]["traces"]
+    by_item = _by(tables.read(items, tables.Items, origin["items"]), "item_id")
+    by_trace = _by(tables.read(traces, tables.Traces, origin), "trace_id")
+    probed: dict[tuple, str] = {}
+    if readouts:
+        frame = tables.read(readouts, tables.Readouts)
+        keys = ("trace_id", "cut_id", "context", "context_arm", "choice")
+        probed = {row[:4]: row[4] for row in frame.select(keys).iter_rows()}
+    found = [
+        (row, *_grade(row["text"], by_item[by_trace[row["trace_id"]]["item_id"]]))
+        for row in tables.read(raw, tables.RawContinuations, settings).iter_rows(named=True)
+    ]
+    if "natural" in settings["continuations"]["modes"]:
+        for cut in tables.read(cuts, tables.Cuts, settings["replay"]).iter_rows(named=True):
+            trace = by_trace[cut["trace_id"]]
+            row = {**cut, "context": "policy", "context_arm": trace["arm"], "mode": "natural", "text": trace["answer_text"]}
+            found.append((row, trace["answer"], trace["correct"]))
+    rows = []
+    for row, answer, correct in found:
+        choice = probed.get((row["trace_id"], row["cut_id"], row["context"], row["context_arm"]))
+        graded = {**row, "answer": answer, "correct": correct, "agrees_with_probe": None if choice is None else answer == choice}
+        rows.append({name: graded[name] for name in tables.Continuations.column_names()})
+    frame = tables.frame_of(rows, tables.Continuations)
+    tables.write(frame, output, tables.Continuations, tables.metadata("continuations", study, settings))
+
+
+def _by(frame: pl.DataFrame, key: str) -> dict[str, dict[str, Any]]:
+    return {row[key]: row for row in frame.iter_rows(named=True)}
+
+
+def _grade(text: str, item: Mapping[str, Any]) -> tuple[str | None, bool]:
+    return grading.grade(text, item, prompts.labels(len(item["options"])))

@@ -1,0 +1,226 @@
+"""Estimands of the method page: frame in, frame out.
+
+Every estimand is a ratio of item means: within an item, the mean over its pairs of ``value x indicator`` (numerator) and of ``indicator``
+(denominator); over items, the sum of the numerators over the sum of the denominators. Items weigh equally; intervals resample items.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+PAIR_KEYS = ("model", "benchmark", "item_id", "replicate", "horizon", "readout")
+TERMINATION = ("both_complete", "treatment_complete", "reference_complete", "both_active")
+
+
+def pairs(outcomes: pl.DataFrame, treatment: str, reference: str, common: str | None = None) -> pl.DataFrame:
+    """Pairs (item, replicate) with both runs present, one row per horizon and readout.
+
+    Parameters
+    ----------
+    outcomes
+        The outcomes table.
+    treatment, reference
+        Arms.
+    common
+        For ``symmetric`` rows, the arm whose prompt is the context; None if the table holds one context only.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``PAIR_KEYS``, ``correct_t``, ``correct_r``, ``complete_t``, ``complete_r``, ``q_t``, ``q_r``, ``difference``, ``termination``.
+    """
+    if common is not None:
+        outcomes = outcomes.filter((pl.col("readout") != "symmetric") | (pl.col("context_arm") == common))
+    columns = [pl.col("correct").cast(pl.Float64), "complete"]
+    columns += ["q_gold"] if "q_gold" in outcomes.columns else [pl.lit(None, pl.Float64).alias("q_gold")]
+    t, r = (outcomes.filter(pl.col("arm") == arm).select(*PAIR_KEYS, *columns) for arm in (treatment, reference))
+    joined = t.join(r, on=PAIR_KEYS, suffix="_r", validate="1:1").rename({"correct": "correct_t", "complete": "complete_t", "q_gold": "q_t", "q_gold_r": "q_r"})
+    state = (
+        pl.when(pl.col("complete_t") & pl.col("complete_r"))
+        .then(pl.lit("both_complete"))
+        .when("complete_t")
+        .then(pl.lit("treatment_complete"))
+        .when("complete_r")
+        .then(pl.lit("reference_complete"))
+        .otherwise(pl.lit("both_active"))
+    )
+    return joined.with_columns(difference=pl.col("correct_t") - pl.col("correct_r"), termination=state).sort(PAIR_KEYS)
+
+
+def item_terms(frame: pl.DataFrame, by: Sequence[str], value: pl.Expr, within: pl.Expr | None = None) -> pl.DataFrame:
+    """Numerator and denominator of every item, for each combination of ``by``.
+
+    Parameters
+    ----------
+    frame
+        One row per pair (or trace), with ``item_id`` and the ``by`` columns.
+    by
+        Keys of the estimand.
+    value
+        What is averaged.
+    within
+        Condition (default: all rows).
+
+    Returns
+    -------
+    polars.DataFrame
+        ``by``, ``item_id``, ``numerator``, ``denominator``, ``pairs`` (rows that meet the condition).
+    """
+    within = pl.lit(True) if within is None else within
+    return (
+        frame.with_columns(_value=pl.when(within).then(value.cast(pl.Float64)).otherwise(0.0), _within=within.cast(pl.Float64))
+        .group_by(*by, "item_id", maintain_order=True)
+        .agg(numerator=pl.col("_value").mean(), denominator=pl.col("_within").mean(), pairs=pl.col("_within").sum())
+    )
+
+
+def estimate(terms: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Point estimates of :func:`item_terms`: ``by`` and ``estimate`` (null where no row meets the condition)."""
+    total = pl.col("denominator").sum()
+    return terms.group_by(by, maintain_order=True).agg(estimate=pl.when(total > 0).then(pl.col("numerator").sum() / total))
+
+
+def policy_terms(frame: pl.DataFrame) -> pl.DataFrame:
+    """Terms of policy accuracy by horizon and of what it is made of (method, 4.2).
+
+    Parameters
+    ----------
+    frame
+        See :func:`pairs`.
+
+    Returns
+    -------
+    polars.DataFrame
+        Keys ``estimand``, ``horizon``, ``readout``. Estimands, each for treatment and reference: ``accuracy`` = mean Y(B);
+        ``complete`` = share complete at B; ``correct_completion`` = complete at B and right (share of all pairs);
+        ``stopped_accuracy`` = accuracy among runs active at B; ``q_gold`` = mean probability of the right option where read by the probe.
+        And ``contrast`` = mean Y_t(B) - mean Y_c(B).
+    """
+    found = [_term(frame, "contrast", pl.col("difference"))]
+    for side, name in (("t", "treatment"), ("r", "reference")):
+        correct, complete, q = pl.col(f"correct_{side}"), pl.col(f"complete_{side}"), pl.col(f"q_{side}")
+        found += [
+            _term(frame, f"accuracy_{name}", correct),
+            _term(frame, f"complete_{name}", complete),
+            _term(frame, f"correct_completion_{name}", correct * complete.cast(pl.Float64)),
+            _term(frame, f"stopped_accuracy_{name}", correct, ~complete),
+        ]
+        read = frame.filter(pl.col("readout") == "symmetric")
+        if len(read):
+            found.append(_term(read, f"q_gold_{name}", q))
+    return pl.concat(found)
+
+
+def _term(frame: pl.DataFrame, estimand: str, value: pl.Expr, within: pl.Expr | None = None) -> pl.DataFrame:
+    by = ["estimand", "horizon", "readout"]
+    return item_terms(frame.with_columns(estimand=pl.lit(estimand)), by, value, within)
+
+
+def both_active_terms(frame: pl.DataFrame) -> pl.DataFrame:
+    """Terms of the contrast among pairs with both runs active at B (method, 4.3); primary under ``symmetric``, the common context."""
+    return _term(frame, "both_active_contrast", pl.col("difference"), pl.col("termination") == "both_active")
+
+
+def readout_gap_terms(frame: pl.DataFrame) -> pl.DataFrame:
+    """Terms of the readout gap: the contrast under Y minus the contrast under Y_sym, by horizon."""
+    keys = ["item_id", "replicate", "horizon"]
+    both = frame.filter(pl.col("readout") == "terminal").join(frame.filter(pl.col("readout") == "symmetric"), on=keys, suffix="_sym")
+    return _term(both.with_columns(readout=pl.lit("terminal - symmetric")), "readout_gap", pl.col("difference") - pl.col("difference_sym"))
+
+
+def strata_terms(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Terms of the termination strata (method, 4.4), by ``horizon``, ``readout``, ``termination``.
+
+    Returns
+    -------
+    dict
+        ``share``; ``difference`` (within the stratum); ``contribution`` = mean over items of (difference x in the stratum). The four
+        contributions sum to the contrast.
+    """
+    by = ["horizon", "readout", "termination"]
+    spread = frame.rename({"termination": "state"}).join(pl.DataFrame({"termination": TERMINATION}), how="cross")
+    inside = pl.col("state") == pl.col("termination")
+    return {
+        "share": item_terms(spread, by, inside),
+        "difference": item_terms(spread, by, pl.col("difference"), inside),
+        "contribution": item_terms(spread, by, pl.col("difference") * inside.cast(pl.Float64)),
+    }
+
+
+def strata(outcomes: pl.DataFrame, treatment: str, reference: str, horizon: int, common: str | None = None) -> pl.DataFrame:
+    """Termination strata at one horizon, as point estimates.
+
+    Parameters
+    ----------
+    outcomes
+        The outcomes table of one model and benchmark.
+    treatment, reference, horizon
+        Arms and B.
+    common
+        See :func:`pairs`.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``readout``, ``termination``, ``share``, ``difference`` (null in an empty stratum), ``contribution``; four rows per readout.
+
+    Raises
+    ------
+    ValueError
+        If there is no pair at that horizon.
+    """
+    frame = pairs(outcomes.filter(pl.col("horizon") == horizon), treatment, reference, common)
+    if frame.is_empty():
+        raise ValueError(f"no pair of {treatment!r} and {reference!r} at horizon {horizon}")
+    by = ["readout", "termination"]
+    found = {name: estimate(terms, by).rename({"estimate": name}) for name, terms in strata_terms(frame).items()}
+    return found["share"].join(found["difference"], on=by, how="left").join(found["contribution"], on=by, how="left")
+
+
+def matched_pairs(reads: pl.DataFrame, traces: pl.DataFrame, treatment: str, reference: str, common: str) -> pl.DataFrame:
+    """Pairs at the matched horizon B = L_t (method, 4.5): the treatment's whole block against the reference's prefix, same context.
+
+    Parameters
+    ----------
+    reads
+        Readouts, or continuations in mode ``answer``: ``trace_id``, ``cut``, ``partner_arm``, ``context``, ``context_arm``, ``correct``.
+    traces
+        ``trace_id``, ``model``, ``item_id``, ``arm``, ``replicate``.
+    treatment, reference, common
+        Arms.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``item_id``, ``replicate``, ``correct_t``, ``correct_r``, ``difference``.
+    """
+    kept = reads.filter((pl.col("cut") == "matched") & (pl.col("context") == "common") & (pl.col("context_arm") == common))
+    kept = kept.select("trace_id", "partner_arm", pl.col("correct").cast(pl.Float64)).join(traces.select("trace_id", "item_id", "arm", "replicate"), on="trace_id")
+    t = kept.filter((pl.col("arm") == treatment) & (pl.col("partner_arm") == reference))
+    r = kept.filter((pl.col("arm") == reference) & (pl.col("partner_arm") == treatment))
+    keys = ["item_id", "replicate"]
+    joined = t.select(*keys, correct_t="correct").join(r.select(*keys, correct_r="correct"), on=keys, validate="1:1")
+    return joined.with_columns(difference=pl.col("correct_t") - pl.col("correct_r")).sort(keys)
+
+
+def length_pairs(traces: pl.DataFrame, treatment: str, reference: str) -> pl.DataFrame:
+    """Pairs of reasoning lengths (method, 4.1).
+
+    Returns
+    -------
+    polars.DataFrame
+        ``item_id``, ``replicate``, ``length_t``, ``length_r`` (tokens; truncated runs at their cut), ``truncated_t``, ``truncated_r``,
+        ``log_ratio`` = ln(L_t / L_r), null where a length is 0.
+    """
+    keys = ["item_id", "replicate"]
+    columns = [*keys, pl.col("n_reasoning").alias("length"), (pl.col("status") == "truncated").alias("truncated")]
+    t, r = (traces.filter(pl.col("arm") == arm).select(columns) for arm in (treatment, reference))
+    joined = t.join(r, on=keys, suffix="_r", validate="1:1").rename({"length": "length_t", "truncated": "truncated_t"})
+    positive = (pl.col("length_t") > 0) & (pl.col("length_r") > 0)
+    return joined.with_columns(log_ratio=pl.when(positive).then((pl.col("length_t") / pl.col("length_r")).log())).sort(keys)
+
+
+def median_ratio(frame: pl.DataFrame) -> float:
+    """Ratio of the median reasoning lengths, treatment over reference."""
+    return float(np.median(frame["length_t"]) / np.median(frame["length_r"]))

@@ -1,0 +1,177 @@
+"""Stage 1: items of a benchmark, loaded or generated, checked, drawn."""
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from midtrace import tables
+from midtrace.chains import LENGTHS, Chain, draw_held_out, is_held_out
+from midtrace.errors import InputError
+from midtrace.prompts import labels
+from midtrace.seeds import stable_hash
+
+MAX_OPTIONS = 10
+COLUMNS = ("id", "question", "options", "answer", "stratum", "revised_question", "update", "stale_answer")
+OPTIONAL = ("options", "stratum", "revised_question", "update", "stale_answer")
+
+
+def run(output: str | Path, study: str, settings: Mapping[str, Any]) -> None:
+    """Write ``items/{benchmark}.parquet``.
+
+    Parameters
+    ----------
+    output
+        The file to write.
+    study
+        Name of the study, for the metadata.
+    settings
+        See :func:`midtrace.config.items_settings`.
+    """
+    frame = load(settings["benchmark"], settings["seed"])
+    tables.write(frame, output, tables.Items, tables.metadata("items", study, settings))
+
+
+def load(benchmark: Mapping[str, Any], seed: int) -> pl.DataFrame:
+    """The items of a benchmark entry, valid and drawn.
+
+    Raises
+    ------
+    InputError
+        If the source cannot be read or an item is unusable.
+    """
+    if benchmark["loader"] == "file":
+        frame = read_file(benchmark)
+        where: object = benchmark["path"]
+    else:
+        frame = generate_chains(benchmark, seed)
+        where = f"benchmark {benchmark['name']}"
+    check(frame, where)
+    return draw(frame, benchmark["n"], seed) if benchmark["loader"] == "file" else frame
+
+
+def generate_chains(benchmark: Mapping[str, Any], seed: int) -> pl.DataFrame:
+    """Held-out chains of the embedded model; item ``k`` depends on (seed, k) only, and lengths take turns.
+
+    ``chains_update`` items carry the chain without its last step as ``revised_question``, the step as ``update`` and the answer without
+    it as ``stale_answer``.
+    """
+    rows = []
+    with_update = benchmark["loader"] == "chains_update"
+    for index in range(benchmark["n"]):
+        rng = random.Random(stable_hash("chains", seed, benchmark["loader"], index))
+        chain = draw_held_out(rng, LENGTHS[index % len(LENGTHS)])
+        while with_update and (not is_held_out(chain.revised) or chain.revised.answer == chain.answer):
+            chain = draw_held_out(rng, LENGTHS[index % len(LENGTHS)])
+        rows.append(_chain_row(benchmark, index, chain, with_update))
+    return tables.frame_of(rows, tables.Items)
+
+
+def _chain_row(benchmark: Mapping[str, Any], index: int, chain: Chain, with_update: bool) -> dict[str, Any]:
+    choice = benchmark["answer_kind"] == "choice"
+
+    def text(value: int) -> str:
+        return chain.labels[value] if choice else str(value)
+
+    return {
+        "item_id": f"{benchmark['name']}/{index:05d}",
+        "benchmark": benchmark["name"],
+        "stratum": f"{len(chain.steps)} steps",
+        "question": chain.question,
+        "options": [str(value) for value in range(chain.modulus)] if choice else [],
+        "answer": text(chain.answer),
+        "answer_kind": benchmark["answer_kind"],
+        "revised_question": chain.revised.question if with_update else None,
+        "update": chain.update if with_update else None,
+        "stale_answer": text(chain.revised.answer) if with_update else None,
+    }
+
+
+def read_file(benchmark: Mapping[str, Any]) -> pl.DataFrame:
+    """Items from a user's Parquet, JSON Lines or CSV file.
+
+    In CSV, options are one cell with `` | `` between them. ``answer`` is the label of the right option, or its text.
+    """
+    path = Path(benchmark["path"])
+    readers = {".parquet": pl.read_parquet, ".jsonl": pl.read_ndjson, ".csv": pl.read_csv}
+    if path.suffix not in readers:
+        raise InputError(path, "file", f"ends in {path.suffix!r}", readers)
+    try:
+        raw = readers[path.suffix](path)
+    except Exception as error:  # each polars reader has its own kinds
+        raise InputError(path, "file", f"cannot be read ({str(error).splitlines()[0]})", "a Parquet, JSON Lines or CSV file") from None
+    source = {key: benchmark["columns"].get(key, key) for key in COLUMNS}
+    for key, column in source.items():
+        if column not in raw.columns and (key not in OPTIONAL or (key == "options" and benchmark["answer_kind"] == "choice")):
+            raise InputError(path, f"column {column!r} ({key})", "missing", raw.columns)
+    rows = []
+    for line, record in enumerate(raw.iter_rows(named=True), 1):
+        value = {key: record.get(column) for key, column in source.items()}
+        options = value["options"]
+        if isinstance(options, str):
+            options = [part.strip() for part in options.split("|")]
+        if not (options is None or isinstance(options, list)):
+            raise InputError(path, f"row {line}, options", f"is {type(options).__name__}", "a list of texts")
+        options = [str(option) for option in options or []]
+        for key in ("id", "question", "answer"):
+            if value[key] is None or not str(value[key]).strip():
+                raise InputError(path, f"row {line}, {source[key]}", "is empty", "some text")
+        rows.append(
+            {
+                "item_id": f"{benchmark['name']}/{value['id']}",
+                "benchmark": benchmark["name"],
+                "stratum": str(value["stratum"]) if value["stratum"] is not None else "all",
+                "question": str(value["question"]).strip(),
+                "options": options,
+                "answer": _as_label(str(value["answer"]).strip(), options),
+                "answer_kind": benchmark["answer_kind"],
+                "revised_question": value["revised_question"],
+                "update": value["update"],
+                "stale_answer": _as_label(str(value["stale_answer"]), options) if value["stale_answer"] is not None else None,
+            }
+        )
+    return tables.frame_of(rows, tables.Items)
+
+
+def _as_label(answer: str, options: list[str]) -> str:
+    if answer not in labels(len(options)) and options.count(answer) == 1:
+        return labels(len(options))[options.index(answer)]
+    return answer
+
+
+def check(frame: pl.DataFrame, where: object) -> None:
+    """Refuse items that no study can use. Items are named by id only: their text may be gated.
+
+    Raises
+    ------
+    InputError
+        For no rows, duplicate ids, bad options, an answer that is no option, an update that changes nothing.
+    """
+    if frame.is_empty():
+        raise InputError(where, "items", "none", "at least 1")
+    repeated = [item for item, count in Counter(frame["item_id"]).items() if count > 1]
+    if repeated:
+        raise InputError(where, "id", f"{repeated[0]!r} occurs {frame['item_id'].to_list().count(repeated[0])} times", "each id once")
+    for item in frame.iter_rows(named=True):
+        name, options = f"item {item['item_id']}", item["options"]
+        if item["answer_kind"] == "choice":
+            if not 2 <= len(options) <= MAX_OPTIONS:
+                raise InputError(where, f"{name}, options", f"has {len(options)}", f"2 to {MAX_OPTIONS}")
+            if len(set(options)) < len(options):
+                raise InputError(where, f"{name}, options", "repeat a text", "options that differ")
+            if item["answer"] not in labels(len(options)):
+                raise InputError(where, f"{name}, answer", f"{item['answer'][:20]!r} is none of its options", labels(len(options)))
+        given = [item[key] is not None for key in ("revised_question", "update", "stale_answer")]
+        if any(given) and not all(given):
+            raise InputError(where, f"{name}, update", "is incomplete", "revised_question, update and stale_answer, or none of them")
+        if all(given) and item["stale_answer"] == item["answer"]:
+            raise InputError(where, f"{name}, stale_answer", "equals the answer: the update changes nothing", "another answer")
+
+
+def draw(frame: pl.DataFrame, n: int | None, seed: int) -> pl.DataFrame:
+    """A seeded draw of ``n`` items in which the draw for a smaller ``n`` is contained."""
+    order = sorted(range(len(frame)), key=lambda row: stable_hash("draw", seed, frame["item_id"][row]))
+    return frame[order] if n is None else frame[order[:n]]

@@ -1,0 +1,91 @@
+"""Outcomes: one row per trace, horizon and readout; the table from which every contrast by horizon is computed."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from midtrace import tables
+
+SCORES = ("q_gold", "brier", "log_loss", "gold_log_odds")
+
+
+def outcomes(items: pl.DataFrame, traces: pl.DataFrame, cuts: pl.DataFrame, readouts: pl.DataFrame | None, continuations: pl.DataFrame) -> pl.DataFrame:
+    """The outcomes table.
+
+    Parameters
+    ----------
+    items, traces, cuts, readouts, continuations
+        Tables of any number of models, benchmarks, arms and replicates; ``readouts`` None where no benchmark has options.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``terminal``: Y(B) = the natural answer if complete at B, else the probe under the own prompt. ``terminal_continuation``: the same
+        with the continued answer. ``symmetric``: the probe in the common context ``context_arm``, whatever the state (method, section 3).
+        Scores are null where the natural answer is used.
+    """
+    base = (
+        cuts.filter(pl.col("cut") == "horizon")
+        .select("trace_id", "horizon", "complete")
+        .join(traces.select("trace_id", "model", "item_id", "arm", "replicate", natural="correct"), on="trace_id")
+        .join(items.select("item_id", "benchmark", "stratum"), on="item_id")
+    )
+    keys = ["trace_id", "horizon"]
+    parts = []
+    if readouts is not None and len(readouts):
+        read = readouts.filter(pl.col("cut") == "horizon").select(*keys, "context", "context_arm", "correct", *SCORES)
+        policy = base.join(read.filter(pl.col("context") == "policy"), on=keys)
+        natural = pl.col("complete")
+        parts.append(
+            policy.with_columns(
+                pl.when(natural).then("natural").otherwise("correct").alias("correct"),
+                *(pl.when(natural).then(None).otherwise(score).alias(score) for score in SCORES),
+                readout=pl.lit("terminal"),
+            )
+        )
+        parts.append(base.join(read.filter(pl.col("context") == "common"), on=keys).with_columns(readout=pl.lit("symmetric")))
+    continued = continuations.filter(pl.col("cut") == "horizon", pl.col("mode") == "answer").select(*keys, "correct")
+    if len(continued):
+        parts.append(
+            base.join(continued, on=keys, how="left")
+            .filter(pl.col("complete") | pl.col("correct").is_not_null())
+            .with_columns(
+                pl.when("complete").then("natural").otherwise("correct").alias("correct"),
+                *(pl.lit(None, pl.Float64).alias(score) for score in SCORES),
+                readout=pl.lit("terminal_continuation"),
+                context_arm="arm",
+            )
+        )
+    names = tables.Outcomes.column_names()
+    return pl.concat([part.select(names) for part in parts]).sort("model", "benchmark", "arm", "replicate", "item_id", "horizon", "readout", "context_arm")
+
+
+def run(inputs: Mapping[str, Sequence[str | Path]], output: str | Path, study: str, settings: Mapping[str, Any]) -> None:
+    """Read the shards of all stages and write ``outcomes.parquet``.
+
+    Parameters
+    ----------
+    inputs
+        Shards by stage: ``item_tables``, ``traces``, ``cuts``, ``readouts``, ``continuations``.
+    output
+        The outcomes table.
+    study, settings
+        Name of the study; see :func:`midtrace.config.analysis_settings`.
+    """
+    frames = read_stages(inputs)
+    frame = outcomes(frames["item_tables"], frames["traces"], frames["cuts"], frames["readouts"], frames["continuations"])
+    tables.write(frame, output, tables.Outcomes, tables.metadata("outcomes", study, settings))
+
+
+def read_stages(inputs: Mapping[str, Sequence[str | Path]]) -> dict[str, Any]:
+    """Frames by stage; a stage without files is None."""
+    schemas = {
+        "item_tables": tables.Items,
+        "traces": tables.Traces,
+        "cuts": tables.Cuts,
+        "readouts": tables.Readouts,
+        "continuations": tables.Continuations,
+    }
+    return {stage: tables.read_all(inputs[stage], schema) if inputs.get(stage) else None for stage, schema in schemas.items()}

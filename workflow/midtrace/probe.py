@@ -1,0 +1,291 @@
+"""Stage 4: the forced-answer probe. Close the reasoning at a cut, start the answer, read each option's probability at its first token."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from midtrace import dialects, prompts, tables
+from midtrace.engines import Engine, ScoreRequest, load
+from midtrace.errors import InputError
+from midtrace.partial import Parts
+from midtrace.replay import prefix_ids
+from midtrace.seeds import stable_hash
+from midtrace.vocabulary import load_tokenizer, tokenizer_hash
+
+QUOTING = "()[]{}<>*_`\"'$.:,"
+
+
+@dataclass(frozen=True)
+class Readout:
+    """What the probe reads at one cut; see :func:`read`."""
+
+    option_logprob: list[float]
+    candidate_mass: float
+    q: list[float]
+    choice: str
+    tie: bool
+    low_mass: bool
+    q_gold: float
+    correct: bool
+    brier: float
+    log_loss: float
+    gold_log_odds: float
+
+
+def spellings(tokenizer: Any, labels: Sequence[str], extended: bool = False) -> dict[str, list[int]]:
+    """All one-token spellings of each label.
+
+    Parameters
+    ----------
+    tokenizer
+        A Transformers tokenizer.
+    labels
+        Option letters.
+    extended
+        Also admit quoting punctuation around the label (``(A``, ``**A``).
+
+    Returns
+    -------
+    dict
+        Label -> sorted ids of every token whose decoded text, stripped of white space, is exactly the label. No id serves two labels.
+
+    Raises
+    ------
+    InputError
+        If a label has no such token.
+    """
+    found: dict[str, list[int]] = {label: [] for label in labels}
+    special = set(tokenizer.all_special_ids)
+    ids = [i for i in sorted(tokenizer.get_vocab().values()) if i not in special]
+    for token, text in zip(ids, tokenizer.batch_decode([[i] for i in ids]), strict=True):
+        stripped = text.strip()
+        if extended:
+            stripped = stripped.strip(QUOTING)
+        if stripped in found:
+            found[stripped].append(token)
+    for label, tokens in found.items():
+        if not tokens:
+            raise InputError("tokenizer", f"label {label!r}", "has no one-token spelling in this vocabulary", "labels that are one token")
+    return found
+
+
+def read(
+    logprobs: Mapping[int, float] | np.ndarray,
+    spellings: Mapping[str, Sequence[int]],
+    labels: Sequence[str],
+    gold: str,
+    low_mass: float = 0.5,
+    key: str = "",
+) -> Readout:
+    """Turn next-token log-probabilities into a readout.
+
+    Parameters
+    ----------
+    logprobs
+        Full-vocabulary natural log-probabilities: an array indexed by token id, or a mapping that holds at least the spellings' ids.
+    spellings
+        Label -> ids; labels that the item does not have are ignored.
+    labels
+        The item's labels.
+    gold
+        The right one of them.
+    low_mass
+        Threshold of the low-mass flag.
+    key
+        Identifies the cut in the tie-break.
+
+    Returns
+    -------
+    Readout
+        Per option ``log p = log sum of p over its spellings``; mass = sum of p; ``q`` = p / mass; choice = argmax. Exact ties are broken by
+        a hash of ``key`` and the tied labels, which favours no letter. Brier = sum over options of (q - 1[gold])^2; log loss =
+        -ln q_gold; gold log-odds = ln(q_gold / (1 - q_gold)); both are infinite where they are (method, section 3).
+
+    Raises
+    ------
+    ValueError
+        If ``gold`` is not a label, or no option has any probability.
+    """
+    if gold not in labels:
+        raise ValueError(f"gold {gold!r} is none of the labels {list(labels)}")
+    option = np.array([np.logaddexp.reduce([float(logprobs[i]) for i in spellings[label]]) for label in labels])
+    total = float(np.logaddexp.reduce(option))
+    if not math.isfinite(total):
+        raise ValueError(f"no option has a finite log-probability: {option.tolist()}")
+    log_q = option - total
+    best = [label for label, value in zip(labels, option, strict=True) if value == option.max()]
+    choice = best[stable_hash("tie", key, *best) % len(best)]
+    at = list(labels).index(gold)
+    q = np.exp(log_q)
+    others = np.delete(option, at)
+    return Readout(
+        option_logprob=option.tolist(),
+        candidate_mass=min(1.0, math.exp(total)),
+        q=q.tolist(),
+        choice=choice,
+        tie=len(best) > 1,
+        low_mass=math.exp(total) < low_mass,
+        q_gold=float(q[at]),
+        correct=choice == gold,
+        brier=float(np.square(q - (np.arange(len(q)) == at)).sum()),
+        log_loss=float(-log_q[at]),
+        gold_log_odds=float(option[at] - np.logaddexp.reduce(others)),
+    )
+
+
+def contexts_of(cut: Mapping[str, Any], arm: str, commons: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(context, context arm) pairs in which a cut is read.
+
+    Every cut is read under its own prompt. Horizons are read in the common context of each comparison of the arm too, matched cuts in that
+    of their comparison.
+    """
+    pairs = [("policy", arm)]
+    if cut["cut"] == "horizon":
+        pairs += [("common", common) for common in sorted(set(commons.values()))]
+    elif cut["cut"] == "matched":
+        pairs.append(("common", commons[cut["partner_arm"]]))
+    return pairs
+
+
+def context_prompts(
+    items: Mapping[str, Mapping[str, Any]], traces: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any], dialect: dialects.Dialect, tokenizer: Any
+) -> dict[tuple[str, str], list[int]]:
+    """Prompt ids by (item, context arm); the arm's own prompt is the stored one, and must be what its config renders."""
+    origin = settings["replay"]["traces"]
+    own = origin["arm"]["name"]
+    arms = {entry["name"]: entry for entry in settings["contexts"].values()} | {own: origin["arm"]}
+    found = {}
+    for trace in traces.values():
+        item = items[trace["item_id"]]
+        for name, arm in arms.items():
+            found[trace["item_id"], name] = prompts.render(item, arm, origin["prompt"], dialect, tokenizer)
+        if found[trace["item_id"], own] != trace["prompt_ids"]:
+            raise InputError(trace["trace_id"], "prompt_ids", "differ from the prompt that the config renders", "traces of this config and vocabulary")
+    return found
+
+
+def run(
+    items: str | Path,
+    traces: str | Path,
+    cuts: str | Path,
+    output: str | Path,
+    study: str,
+    settings: Mapping[str, Any],
+    batch: int,
+    threads: int = 1,
+    engine: Engine | None = None,
+) -> None:
+    """Write ``readouts/...``: every cut of an arm and replicate in every context.
+
+    Parameters
+    ----------
+    items, traces, cuts
+        The items table, raw traces and cuts.
+    output
+        The readouts table to write.
+    study, settings
+        Name of the study; see :func:`midtrace.config.probe_settings`.
+    batch
+        Traces per batch.
+    threads
+        CPU threads of the engine.
+    engine
+        For tests.
+    """
+    inputs = Inputs.read(items, traces, cuts, settings)
+    labels = prompts.labels(max(len(item["options"]) for item in inputs.items.values()))
+    spelled = spellings(inputs.tokenizer, labels, settings["readouts"]["spellings"] == "extended")
+    candidates = sorted({i for ids in spelled.values() for i in ids})
+    meta = tables.metadata("probe", study, settings, tokenizer=tokenizer_hash(inputs.tokenizer), suffix_ids=inputs.suffix, spellings=spelled)
+    parts = Parts(output, tables.Readouts, meta)
+    loaded = [engine] if engine else []
+
+    def score(names: Sequence[str]) -> pl.DataFrame:
+        if not loaded:
+            loaded.append(load(inputs.model, threads))
+        jobs, requests = [], []
+        for name in names:
+            for context_arm, lengths in inputs.lengths(name).items():
+                prompt, trunk = inputs.trunk(name, context_arm, max(lengths))
+                jobs.append((name, context_arm, lengths))
+                base = len(prompt) + inputs.traces[name]["reasoning_start"]
+                requests.append(ScoreRequest(trunk, [base + n for n in lengths], inputs.suffix))
+        table = {
+            (name, arm, n): dict(zip(candidates, row.tolist(), strict=True))
+            for (name, arm, lengths), array in zip(jobs, loaded[0].score(requests, candidates), strict=True)
+            for n, row in zip(lengths, array, strict=True)
+        }
+        rows = []
+        for name in names:
+            item = inputs.items[inputs.traces[name]["item_id"]]
+            for cut in inputs.cuts[name]:
+                for context, arm in contexts_of(cut, inputs.arm, inputs.commons):
+                    readout = read(
+                        table[name, arm, cut["n_tokens"]],
+                        spelled,
+                        labels[: len(item["options"])],
+                        item["answer"],
+                        settings["readouts"]["low_mass"],
+                        f"{name} {cut['cut_id']}",
+                    )
+                    rows.append({**cut, "context": context, "context_arm": arm, **vars(readout)})
+        return tables.frame_of([{key: row[key] for key in tables.Readouts.column_names()} for row in rows], tables.Readouts)
+
+    label = f"probe {inputs.model['name']}/{inputs.arm}/r{settings['replay']['traces']['replicate']}"
+    whole = parts.complete(list(inputs.cuts), "trace_id", batch, score, label, "trace")
+    facts = loaded[0].facts if loaded else {"engine": inputs.model["engine"]}
+    tables.write(whole, output, tables.Readouts, {**meta, **facts})
+    parts.clear()
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What probe and continuations read: items and traces by id, cuts by trace, prompts by (item, context arm), the forced close."""
+
+    items: dict[str, dict[str, Any]]
+    traces: dict[str, dict[str, Any]]
+    cuts: dict[str, list[dict[str, Any]]]
+    prompts: dict[tuple[str, str], list[int]]
+    suffix: list[int]
+    model: dict[str, Any]
+    arm: str
+    commons: dict[str, str]
+    tokenizer: Any
+    dialect: dialects.Dialect
+
+    @classmethod
+    def read(cls, items: str | Path, traces: str | Path, cuts: str | Path, settings: Mapping[str, Any]) -> "Inputs":
+        """Read the tables, refuse foreign ones, and render the context prompts."""
+        origin = settings["replay"]["traces"]
+        dialect, tokenizer = dialects.get(origin["model"]["dialect"]), load_tokenizer(origin["model"])
+        meta = tables.check_identity(traces, origin)
+        if meta["tokenizer"] != tokenizer_hash(tokenizer):
+            raise InputError(traces, "tokenizer", f"the traces were made with vocabulary {meta['tokenizer']}", tokenizer_hash(tokenizer))
+        by_item = {row["item_id"]: row for row in tables.read(items, tables.Items, origin["items"]).iter_rows(named=True)}
+        by_trace = {row["trace_id"]: row for row in tables.read(traces, tables.RawTraces).iter_rows(named=True)}
+        grouped: dict[str, list[dict[str, Any]]] = {}
+        for cut in tables.read(cuts, tables.Cuts, settings["replay"]).iter_rows(named=True):
+            grouped.setdefault(cut["trace_id"], []).append(cut)
+        commons = {partner: entry["name"] for partner, entry in settings["contexts"].items()}
+        rendered = context_prompts(by_item, by_trace, settings, dialect, tokenizer)
+        suffix = prompts.closing_ids(dialect, settings["stem"], tokenizer)
+        return cls(by_item, by_trace, grouped, rendered, suffix, origin["model"], origin["arm"]["name"], commons, tokenizer, dialect)
+
+    def lengths(self, trace_id: str) -> dict[str, list[int]]:
+        """Context arm -> the distinct prefix lengths (reasoning tokens) to be read in it."""
+        found: dict[str, set[int]] = {}
+        for cut in self.cuts[trace_id]:
+            for _, arm in contexts_of(cut, self.arm, self.commons):
+                found.setdefault(arm, set()).add(cut["n_tokens"])
+        return {arm: sorted(values) for arm, values in found.items()}
+
+    def trunk(self, trace_id: str, context_arm: str, n: int) -> tuple[list[int], list[int]]:
+        """The context's prompt, and prompt plus the first ``n`` reasoning tokens, exactly as stored."""
+        trace = self.traces[trace_id]
+        prompt = self.prompts[trace["item_id"], context_arm]
+        return prompt, prefix_ids(prompt, trace["output_ids"], trace["reasoning_start"], n)

@@ -1,0 +1,333 @@
+"""Parquet tables: declared schemas, metadata that says where a file comes from, writing that is whole or not at all."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dataframely as dy
+import polars as pl
+import pyarrow.parquet as pq
+
+from midtrace import __version__
+from midtrace.errors import InputError
+
+SCHEMA_VERSION = 1
+METADATA_KEY = "midtrace"
+
+
+def one_of(*values: str) -> str:
+    """A regular expression that admits these values only."""
+    return "^(" + "|".join(values) + ")$"
+
+
+def _text(nullable: bool = False, **kwargs) -> dy.String:
+    return dy.String(nullable=nullable, **kwargs)
+
+
+def _ids() -> dy.List:
+    return dy.List(dy.Int32(nullable=False), nullable=False)
+
+
+class Items(dy.Schema):
+    """One row is an item."""
+
+    item_id = dy.String(primary_key=True)
+    benchmark = _text()
+    stratum = _text()
+    question = _text()
+    options = dy.List(dy.String(nullable=False), nullable=False)
+    answer = _text()
+    answer_kind = _text(regex=one_of("choice", "math", "code"))
+    revised_question = _text(nullable=True)
+    update = _text(nullable=True)
+    stale_answer = _text(nullable=True)
+
+
+class RawTraces(dy.Schema):
+    """One row is a trace as sampled. ``reasoning_start`` indexes ``output_ids``; ``n_reasoning`` counts tokens.
+
+    ``drift_at`` is the first index that a decode-encode round trip changes (null: none); ``problem`` says what of the format broke.
+    """
+
+    trace_id = dy.String(primary_key=True)
+    model = _text()
+    item_id = _text()
+    arm = _text()
+    replicate = dy.Int32(nullable=False)
+    seed = dy.Int64(nullable=False)
+    prompt_ids = _ids()
+    output_ids = _ids()
+    reasoning_start = dy.Int32(nullable=False)
+    n_reasoning = dy.Int32(nullable=False)
+    status = _text(regex=one_of("terminated", "truncated", "malformed"))
+    problem = _text(nullable=True)
+    finish_reason = _text(regex=one_of("stop", "length"))
+    answer_text = _text()
+    drift_at = dy.Int32(nullable=True)
+    token_exact = dy.Bool(nullable=False)
+
+
+class Traces(RawTraces):
+    """One row is a trace with its natural answer (null: unparsed, which counts as wrong)."""
+
+    answer = _text(nullable=True)
+    correct = dy.Bool(nullable=False)
+
+
+class _CutKeys(dy.Schema):
+    """Keys of a cut: ``cut_id`` is ``horizon:B``, ``matched:PARTNER`` or ``fraction:X``; ``horizon`` is B in tokens."""
+
+    trace_id = dy.String(primary_key=True)
+    cut_id = dy.String(primary_key=True)
+    cut = _text(regex=one_of("horizon", "matched", "fraction", "sentence"))
+    horizon = dy.Int32(nullable=True)
+    fraction = dy.Float64(nullable=True)
+    partner_arm = _text(nullable=True)
+    n_tokens = dy.Int32(nullable=False)
+    complete = dy.Bool(nullable=False)
+
+
+class Cuts(_CutKeys):
+    """One row is a trace at a cut. ``drift``: the decoded and re-encoded output differs within the prefix."""
+
+    drift = dy.Bool(nullable=False)
+
+
+class Readouts(_CutKeys):
+    """One row is a cut read by the forced-answer probe in a context."""
+
+    context = dy.String(primary_key=True, regex=one_of("policy", "common"))
+    context_arm = dy.String(primary_key=True)
+    option_logprob = dy.List(dy.Float32(nullable=False, allow_inf=True), nullable=False)
+    candidate_mass = dy.Float64(nullable=False)
+    choice = _text()
+    tie = dy.Bool(nullable=False)
+    low_mass = dy.Bool(nullable=False)
+    q_gold = dy.Float64(nullable=False)
+    correct = dy.Bool(nullable=False)
+    brier = dy.Float64(nullable=False)
+    log_loss = dy.Float64(nullable=False, allow_inf=True)
+    gold_log_odds = dy.Float64(nullable=False, allow_inf=True)
+
+
+class _Continued(_CutKeys):
+    context = dy.String(primary_key=True, regex=one_of("policy", "common"))
+    context_arm = dy.String(primary_key=True)
+    mode = dy.String(primary_key=True, regex=one_of("answer", "resume", "natural"))
+    text = _text()
+
+
+class RawContinuations(_Continued):
+    """One row is a cut continued by the engine. ``text`` is the answer, the stem included."""
+
+    output_ids = _ids()
+
+
+class Continuations(_Continued):
+    """One row is a cut continued and graded. ``agrees_with_probe`` is null where the benchmark has no options to probe."""
+
+    answer = _text(nullable=True)
+    correct = dy.Bool(nullable=False)
+    agrees_with_probe = dy.Bool(nullable=True)
+
+
+class Outcomes(dy.Schema):
+    """One row is a trace at a horizon under a readout."""
+
+    model = dy.String(primary_key=True)
+    benchmark = dy.String(primary_key=True)
+    item_id = dy.String(primary_key=True)
+    stratum = _text()
+    arm = dy.String(primary_key=True)
+    replicate = dy.Int32(primary_key=True)
+    horizon = dy.Int32(primary_key=True)
+    complete = dy.Bool(nullable=False)
+    readout = dy.String(primary_key=True, regex=one_of("terminal", "terminal_continuation", "symmetric"))
+    context_arm = dy.String(primary_key=True)
+    correct = dy.Bool(nullable=False)
+    q_gold = dy.Float64(nullable=True)
+    brier = dy.Float64(nullable=True)
+    log_loss = dy.Float64(nullable=True, allow_inf=True)
+    gold_log_odds = dy.Float64(nullable=True, allow_inf=True)
+
+
+class Controls(dy.Schema):
+    """One row is an item read behind a constructed prefix. ``follows``: the probe chose the ``stated`` label (null: none was stated)."""
+
+    model = dy.String(primary_key=True)
+    item_id = dy.String(primary_key=True)
+    control = dy.String(primary_key=True)
+    position = dy.String(primary_key=True, regex=one_of("early", "late", "whole"))
+    n_tokens = dy.Int32(nullable=False)
+    n_options = dy.Int32(nullable=False)
+    stated = _text(nullable=True)
+    choice = _text()
+    follows = dy.Bool(nullable=True)
+    correct = dy.Bool(nullable=False)
+
+
+# Columns of every decomposition table, and what each table has besides.
+ESTIMATE_COLUMNS = {
+    "model": pl.String,
+    "benchmark": pl.String,
+    "treatment": pl.String,
+    "reference": pl.String,
+    "estimand": pl.String,
+    "horizon": pl.Int32,
+    "readout": pl.String,
+    "estimate": pl.Float64,
+    "ci_low": pl.Float64,
+    "ci_high": pl.Float64,
+    "n_items": pl.Int64,
+    "n_pairs": pl.Int64,
+    "method": pl.String,
+}
+DECOMPOSITION = {
+    "policy": {},
+    "strata": {"termination": pl.String, "share": pl.Float64, "difference": pl.Float64, "contribution": pl.Float64},
+    "matched": {},
+    "lengths": {},
+    "validity": {"fraction": pl.Float64},
+    "retokenisation": {},
+    "controls": {"control": pl.String, "position": pl.String},
+    "planted": {"control": pl.String, "planted": pl.Float64, "low": pl.Float64, "high": pl.Float64, "covered": pl.Boolean, "holds": pl.Boolean},
+}
+
+
+def metadata(stage: str, study: str, identity: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
+    """The metadata of a file: what made it. ``identity`` holds all settings that determine its rows; ``facts`` what was found at run time."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "version": __version__,
+        "study": study,
+        "stage": stage,
+        "identity": dict(identity),
+        **facts,
+    }
+
+
+def frame_of(rows: Sequence[Mapping[str, Any]], schema: type[dy.Schema]) -> pl.DataFrame:
+    """A frame of row mappings with the column types of a schema, also when there are no rows."""
+    return pl.DataFrame(list(rows), schema=schema.create_empty().schema, orient="row")
+
+
+def conform(frame: pl.DataFrame, schema: type[dy.Schema], where: object) -> pl.DataFrame:
+    """Order and cast the columns as declared and check every rule of the schema.
+
+    Raises
+    ------
+    InputError
+        If a column is missing, a value does not fit, or keys repeat.
+    """
+    missing = [name for name in schema.column_names() if name not in frame.columns]
+    if missing:
+        raise InputError(where, f"column {missing[0]}", "missing", schema.column_names())
+    try:
+        return schema.validate(frame.select(schema.column_names()), cast=True)
+    except (dy.exc.ValidationError, dy.exc.SchemaError, pl.exceptions.PolarsError) as error:
+        raise InputError(where, schema.__name__.lower(), " ".join(str(error).split())[:500]) from None
+
+
+def write(frame: pl.DataFrame, path: str | Path, schema: type[dy.Schema] | None, meta: Mapping[str, Any], expect_rows: bool = True) -> None:
+    """Check a frame and write it; the file appears only when whole.
+
+    Parameters
+    ----------
+    frame, path
+        The rows and where they go.
+    schema
+        The declared schema; None for decomposition tables, which are checked by :mod:`midtrace.decomposition`.
+    meta
+        See :func:`metadata`.
+    expect_rows
+        Whether a frame without rows is an error (a silent no-op upstream).
+    """
+    path = Path(path)
+    if expect_rows and frame.is_empty():
+        raise InputError(path, "rows", "0 rows would be written: the stage before produced nothing", "at least 1")
+    if schema is not None:
+        frame = conform(frame, schema, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        frame.write_parquet(temporary, compression="zstd", metadata={METADATA_KEY: json.dumps(meta, sort_keys=True)})
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_metadata(path: str | Path) -> dict[str, Any]:
+    """The ``midtrace`` metadata of a Parquet file.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, not Parquet, or not written by midtrace.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(path, "file", "does not exist", "a Parquet file written by midtrace")
+    try:
+        found = pq.read_metadata(path).metadata or {}
+    except Exception as error:  # pyarrow raises several kinds for a corrupt file
+        raise InputError(path, "file", f"cannot be read as Parquet ({str(error).splitlines()[0]})", "a Parquet file written by midtrace") from None
+    if METADATA_KEY.encode() not in found:
+        raise InputError(path, "metadata", "has no 'midtrace' entry: the file was not written by midtrace", "a file of this study")
+    return json.loads(found[METADATA_KEY.encode()])
+
+
+def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Leaves of nested mappings as (dotted path, value)."""
+    if isinstance(value, Mapping):
+        for key in sorted(value):
+            yield from flatten(value[key], f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix, value
+
+
+def check_identity(path: str | Path, expected: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse a file whose identity is not the one that the config asks for.
+
+    Raises
+    ------
+    InputError
+        Naming the first differing field, the value in the file and the value in the config.
+    """
+    meta = read_metadata(path)
+    if meta.get("schema_version") != SCHEMA_VERSION:
+        raise InputError(path, "schema_version", f"is {meta.get('schema_version')!r}", str(SCHEMA_VERSION))
+    found, wanted = dict(flatten(meta["identity"])), dict(flatten(json.loads(json.dumps(expected))))
+    for field in sorted(found.keys() | wanted.keys()):
+        if found.get(field) != wanted.get(field):
+            raise InputError(
+                path,
+                field,
+                f"the file was made with {_short(found.get(field))}, the config says {_short(wanted.get(field))}",
+                "a file of this config (delete it, or rerun its stage)",
+            )
+    return meta
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def read(path: str | Path, schema: type[dy.Schema], expected: Mapping[str, Any] | None = None) -> pl.DataFrame:
+    """Read a table, refuse a foreign one, and check its schema."""
+    if expected is not None:
+        check_identity(path, expected)
+    else:
+        read_metadata(path)
+    try:
+        frame = pl.read_parquet(path)
+    except Exception as error:
+        raise InputError(path, "file", f"cannot be read as Parquet ({str(error).splitlines()[0]})", "a Parquet file written by midtrace") from None
+    return conform(frame, schema, path)
+
+
+def read_all(paths: Sequence[str | Path], schema: type[dy.Schema]) -> pl.DataFrame:
+    """Read and concatenate shards."""
+    return pl.concat([read(path, schema) for path in paths])
