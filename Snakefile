@@ -3,13 +3,12 @@
 import os
 import sys
 
-from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
 min_version("9.11")
 
 sys.path.insert(0, os.path.join(workflow.basedir, "workflow"))
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH")]))
+os.environ |= {"PYTHONPATH": os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH")]))}
 
 from midtrace import codedigest
 from midtrace import config as study_config
@@ -21,9 +20,10 @@ if not workflow.config_settings.configfiles:
 
 
 try:
-    config = study_config.validate(config, " + ".join(map(str, workflow.configfiles)) or "config")
+    sources = [os.path.relpath(path) for path in workflow.configfiles] + ["--config"] * bool(workflow.config_settings.config)
+    config = study_config.validate(config, " + ".join(sources))
 except InputError as error:
-    raise WorkflowError(f"midtrace: error: {error}")
+    sys.exit(f"midtrace: error: {error}")  # one line; an exception would come with the lines that raised it
 
 
 include: "rules/common.smk"

@@ -1,18 +1,20 @@
 # Paths and settings shared by all rules. No rule here.
-import glob
 import re
 
+from midtrace import devices
 from midtrace.tables import DECOMPOSITION as TABLES
 
 RESULTS = f"results/{config['study']}"
+LOGS = f"logs/{config['study']}"
 SHARD = "{model}/{benchmark}/{arm}/r{replicate}"
+JOB = SHARD.replace("{", "{wildcards.")  # the same in a message
 MODELS = study_config.selected(config, "models")
 BENCHMARKS = study_config.selected(config, "benchmarks")
 CHOICE_BENCHMARKS = study_config.choice_benchmarks(config)
 ARMS = study_config.arms(config)
 REPLICATES = list(range(config["replicates"]))
 # What a job of a model asks for. A cluster profile overrides it: the machine that submits may have none.
-GPU = 1 if glob.glob("/dev/nvidia[0-9]*") else 0
+GPU = min(devices.gpus(), 1)
 
 
 def one_of(names):
@@ -76,7 +78,7 @@ def reference_traces(wildcards):
 def stage_files():
     """All shards of all stages, by stage."""
     return {
-        "item_tables": expand(RESULTS + "/items/{benchmark}.parquet", benchmark=BENCHMARKS),
+        "item_tables": expand(f"{RESULTS}/items/{{benchmark}}.parquet", benchmark=BENCHMARKS),
         "traces": shards("traces"),
         "cuts": shards("cuts"),
         "readouts": shards("readouts", CHOICE_BENCHMARKS),
@@ -88,4 +90,4 @@ def control_files():
     """Control tables, where the config asks for controls."""
     if not config["controls"]["items"]:
         return []
-    return expand(RESULTS + "/controls/{model}/{benchmark}.parquet", model=MODELS, benchmark=CHOICE_BENCHMARKS)
+    return expand(f"{RESULTS}/controls/{{model}}/{{benchmark}}.parquet", model=MODELS, benchmark=CHOICE_BENCHMARKS)

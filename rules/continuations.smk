@@ -13,44 +13,48 @@ rule continuations:
 
 rule continue_cuts:
     input:
-        item_table=RESULTS + "/items/{benchmark}.parquet",
+        item_table=rules.sample_items.output[0],
         traces=rules.generate_traces.output[0],
         cuts=rules.cut_traces.output[0],
     output:
-        RESULTS + f"/raw/continuations/{SHARD}.parquet",
-    params:
-        study=config["study"],
-        settings=settings_of("continuation"),
-        code=code_of("continue_cuts.py"),
-    resources:
-        gpu=GPU,
-        batch=64,
+        f"{RESULTS}/raw/continuations/{SHARD}.parquet",
     log:
-        f"logs/{config['study']}/continue_cuts/{SHARD}.log",
+        f"{LOGS}/continue_cuts/{SHARD}.log",
     benchmark:
         f"{RESULTS}/benchmarks/continue_cuts/{SHARD}.jsonl"
     conda:
         "../envs/transformers.yaml"
+    resources:
+        gpu=GPU,
+        batch=64,
+    params:
+        study=config["study"],
+        settings=settings_of("continuation"),
+        code=code_of("continue_cuts.py"),
+    message:
+        f"continue_cuts {JOB}"
     script:
         "../scripts/continue_cuts.py"
 
 
 rule grade_continuations:
     input:
-        item_table=RESULTS + "/items/{benchmark}.parquet",
+        item_table=rules.sample_items.output[0],
         traces=rules.grade_traces.output[0],
         cuts=rules.cut_traces.output[0],
         raw=rules.continue_cuts.output[0],
         readouts=readouts_if_choice,
     output:
-        RESULTS + f"/continuations/{SHARD}.parquet",
+        f"{RESULTS}/continuations/{SHARD}.parquet",
+    log:
+        f"{LOGS}/grade_continuations/{SHARD}.log",
+    conda:
+        "../envs/analysis.yaml"
     params:
         study=config["study"],
         settings=settings_of("continuation"),
         code=code_of("grade_continuations.py"),
-    log:
-        f"logs/{config['study']}/grade_continuations/{SHARD}.log",
-    conda:
-        "../envs/analysis.yaml"
+    message:
+        f"grade_continuations {JOB}"
     script:
         "../scripts/grade_continuations.py"

@@ -6,19 +6,21 @@ Makes controls/{model}/{benchmark}.parquet: key (model, item_id, control, positi
 
 rule read_controls:
     input:
-        item_table=RESULTS + "/items/{benchmark}.parquet",
+        item_table=rules.sample_items.output[0],
         traces=reference_traces,
     output:
-        RESULTS + "/controls/{model}/{benchmark}.parquet",
+        f"{RESULTS}/controls/{{model}}/{{benchmark}}.parquet",
+    log:
+        f"{LOGS}/read_controls/{{model}}/{{benchmark}}.log",
+    conda:
+        "../envs/transformers.yaml"
+    resources:
+        gpu=GPU,
     params:
         study=config["study"],
         settings=settings_of("controls"),
         code=code_of("read_controls.py"),
-    resources:
-        gpu=GPU,
-    log:
-        f"logs/{config['study']}/read_controls/{{model}}/{{benchmark}}.log",
-    conda:
-        "../envs/transformers.yaml"
+    message:
+        "read_controls {wildcards.model}/{wildcards.benchmark}"
     script:
         "../scripts/read_controls.py"

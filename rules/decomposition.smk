@@ -7,22 +7,24 @@ estimate: model, benchmark, treatment, reference, estimand, horizon, readout, es
 
 rule decomposition:
     input:
-        expand(RESULTS + "/decomposition/{table}.parquet", table=TABLES),
+        expand(f"{RESULTS}/decomposition/{{table}}.parquet", table=TABLES),
 
 
 rule tabulate_outcomes:
     input:
         **stage_files(),
     output:
-        RESULTS + "/outcomes.parquet",
-    params:
-        study=config["study"],
-        settings=settings_of("analysis"),
-        code=code_of("tabulate_outcomes.py"),
+        f"{RESULTS}/outcomes.parquet",
     log:
-        f"logs/{config['study']}/tabulate_outcomes.log",
+        f"{LOGS}/tabulate_outcomes.log",
     conda:
         "../envs/analysis.yaml"
+    params:
+        study=config["study"],
+        settings=settings_of("outcomes"),
+        code=code_of("tabulate_outcomes.py"),
+    message:
+        "tabulate_outcomes"
     script:
         "../scripts/tabulate_outcomes.py"
 
@@ -34,14 +36,16 @@ rule decompose:
         controls=control_files(),
     output:
         **{table: f"{RESULTS}/decomposition/{table}.parquet" for table in TABLES},
+    log:
+        f"{LOGS}/decompose.log",
+    conda:
+        "../envs/analysis.yaml"
     params:
         study=config["study"],
         settings=settings_of("analysis"),
         planted=config["planted"],
         code=code_of("decompose.py"),
-    log:
-        f"logs/{config['study']}/decompose.log",
-    conda:
-        "../envs/analysis.yaml"
+    message:
+        "decompose"
     script:
         "../scripts/decompose.py"

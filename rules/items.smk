@@ -6,19 +6,21 @@ Makes items/{benchmark}.parquet: one row per item; key item_id; question, option
 
 rule items:
     input:
-        expand(RESULTS + "/items/{benchmark}.parquet", benchmark=BENCHMARKS),
+        expand(f"{RESULTS}/items/{{benchmark}}.parquet", benchmark=BENCHMARKS),
 
 
 rule sample_items:
     output:
-        RESULTS + "/items/{benchmark}.parquet",
+        f"{RESULTS}/items/{{benchmark}}.parquet",
+    log:
+        f"{LOGS}/sample_items/{{benchmark}}.log",
+    conda:
+        "../envs/analysis.yaml"
     params:
         study=config["study"],
         settings=settings_of("items"),
         code=code_of("sample_items.py"),
-    log:
-        "logs/" + config["study"] + "/sample_items/{benchmark}.log",
-    conda:
-        "../envs/analysis.yaml"
+    message:
+        "sample_items {wildcards.benchmark}"
     script:
         "../scripts/sample_items.py"

@@ -12,23 +12,25 @@ rule probe:
 
 rule probe_cuts:
     input:
-        item_table=RESULTS + "/items/{benchmark}.parquet",
+        item_table=rules.sample_items.output[0],
         traces=rules.generate_traces.output[0],
         cuts=rules.cut_traces.output[0],
     output:
-        RESULTS + f"/readouts/{SHARD}.parquet",
-    params:
-        study=config["study"],
-        settings=settings_of("probe"),
-        code=code_of("probe_cuts.py"),
-    resources:
-        gpu=GPU,
-        batch=64,
+        f"{RESULTS}/readouts/{SHARD}.parquet",
     log:
-        f"logs/{config['study']}/probe_cuts/{SHARD}.log",
+        f"{LOGS}/probe_cuts/{SHARD}.log",
     benchmark:
         f"{RESULTS}/benchmarks/probe_cuts/{SHARD}.jsonl"
     conda:
         "../envs/transformers.yaml"
+    resources:
+        gpu=GPU,
+        batch=64,
+    params:
+        study=config["study"],
+        settings=settings_of("probe"),
+        code=code_of("probe_cuts.py"),
+    message:
+        f"probe_cuts {JOB}"
     script:
         "../scripts/probe_cuts.py"

@@ -14,14 +14,16 @@ rule cut_traces:
         traces=rules.generate_traces.output[0],
         partners=partner_traces,
     output:
-        RESULTS + f"/cuts/{SHARD}.parquet",
+        f"{RESULTS}/cuts/{SHARD}.parquet",
+    log:
+        f"{LOGS}/cut_traces/{SHARD}.log",
+    conda:
+        "../envs/analysis.yaml"
     params:
         study=config["study"],
         settings=settings_of("replay"),
         code=code_of("cut_traces.py"),
-    log:
-        f"logs/{config['study']}/cut_traces/{SHARD}.log",
-    conda:
-        "../envs/analysis.yaml"
+    message:
+        f"cut_traces {JOB}"
     script:
         "../scripts/cut_traces.py"

@@ -12,22 +12,24 @@ rule traces:
 
 rule generate_traces:
     input:
-        item_table=RESULTS + "/items/{benchmark}.parquet",
+        item_table=rules.sample_items.output[0],
     output:
-        RESULTS + f"/raw/traces/{SHARD}.parquet",
-    params:
-        study=config["study"],
-        settings=settings_of("traces"),
-        code=code_of("generate_traces.py"),
-    resources:
-        gpu=GPU,
-        batch=128,
+        f"{RESULTS}/raw/traces/{SHARD}.parquet",
     log:
-        f"logs/{config['study']}/generate_traces/{SHARD}.log",
+        f"{LOGS}/generate_traces/{SHARD}.log",
     benchmark:
         f"{RESULTS}/benchmarks/generate_traces/{SHARD}.jsonl"
     conda:
         "../envs/transformers.yaml"
+    resources:
+        gpu=GPU,
+        batch=128,
+    params:
+        study=config["study"],
+        settings=settings_of("traces"),
+        code=code_of("generate_traces.py"),
+    message:
+        f"generate_traces {JOB}"
     script:
         "../scripts/generate_traces.py"
 
@@ -35,16 +37,18 @@ rule generate_traces:
 rule grade_traces:
     input:
         raw=rules.generate_traces.output[0],
-        item_table=RESULTS + "/items/{benchmark}.parquet",
+        item_table=rules.sample_items.output[0],
     output:
-        RESULTS + f"/traces/{SHARD}.parquet",
+        f"{RESULTS}/traces/{SHARD}.parquet",
+    log:
+        f"{LOGS}/grade_traces/{SHARD}.log",
+    conda:
+        "../envs/analysis.yaml"
     params:
         study=config["study"],
         settings=settings_of("traces"),
         code=code_of("grade_traces.py"),
-    log:
-        f"logs/{config['study']}/grade_traces/{SHARD}.log",
-    conda:
-        "../envs/analysis.yaml"
+    message:
+        f"grade_traces {JOB}"
     script:
         "../scripts/grade_traces.py"

@@ -6,7 +6,7 @@ this digest as a parameter: the syntax trees, without docstrings and comments, o
 
 import ast
 import hashlib
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
@@ -46,24 +46,31 @@ def _path(module: str) -> Path:
     return folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _imports(path: Path) -> frozenset[str]:
     """Modules of the package that a file imports, anywhere in it, without the package's name."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "midtrace":
-            base = node.module.split(".")[1:]
-            for name in [".".join([*base, alias.name]) for alias in node.names] + [".".join(base)]:
-                if name and _path(name).is_file():
-                    found.add(name)
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        inner = [name.removeprefix("midtrace.") for name in names if name.startswith("midtrace.")]
+        found.update(name for name in inner if _path(name).is_file())
     return frozenset(found)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _tree(path: Path) -> str:
-    """The syntax tree of a file as text, without docstrings."""
+    """The syntax tree of a file as text, without docstrings (those of attributes included)."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [entry for entry in node.body if not _is_text(entry)]
     return ast.dump(tree)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

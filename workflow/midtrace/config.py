@@ -7,7 +7,9 @@ what a change concerns) and the identity in the metadata of its files (so that a
 import copy
 import hashlib
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +134,7 @@ def _brief(value: Any) -> str:
 
 
 def _check_increasing(values: list[float], where: object, field: str) -> None:
-    for before, after in zip(values, values[1:], strict=False):
+    for before, after in pairwise(values):
         if after == before:
             raise InputError(where, field, f"{after} is repeated", "each value once, increasing")
         if after < before:
@@ -223,7 +225,7 @@ def _sorted(value: Any) -> Any:
     return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
-@lru_cache(maxsize=None)
+@cache
 def folder_hash(folder: str) -> str:
     """Hash of a model folder: whole small files, and size and first megabyte of large ones."""
     digest = hashlib.sha256()
@@ -236,7 +238,7 @@ def folder_hash(folder: str) -> str:
     return digest.hexdigest()[:16]
 
 
-@lru_cache(maxsize=None)
+@cache
 def file_hash(path: str) -> str:
     """SHA-256 of a file, shortened."""
     with open(path, "rb") as handle:
@@ -278,7 +280,8 @@ def replay_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: 
         {
             "traces": traces_settings(config, model, benchmark, arm, replicate),
             "partners": {
-                other: {"role": roles[other], "traces": traces_settings(config, model, benchmark, other, replicate)} for other in partners(config, arm)
+                other: {"role": roles[other], "traces": traces_settings(config, model, benchmark, other, replicate)}
+                for other in partners(config, arm)
             },
             "horizons": config["horizons"],
             "fractions": config["fractions"],
@@ -329,17 +332,22 @@ def controls_settings(config: Mapping[str, Any], model: str, benchmark: str) -> 
     )
 
 
+def outcomes_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What determines the outcomes: the config without what is only done with them."""
+    return _sorted({key: value for key, value in config.items() if key not in ("study", "inference", "planted")})
+
+
 def analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What determines outcomes, decomposition, figures and report."""
+    """What determines decomposition, figures and report."""
     return _sorted(
         {
+            "outcomes": outcomes_settings(config),
             "models": selected(config, "models"),
             "benchmarks": selected(config, "benchmarks"),
             "comparisons": config["comparisons"],
             "horizons": config["horizons"],
             "fractions": config["fractions"],
             "inference": config["inference"],
-            "max_tokens": {name: config["models"][name]["max_tokens"] for name in selected(config, "models")},
             "seed": config["seed"],
             "planted": file_hash(config["planted"]) if config["planted"] else None,
         }

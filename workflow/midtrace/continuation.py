@@ -65,12 +65,14 @@ def run(
     loaded = [engine] if engine else []
 
     def extend(names: Sequence[str]) -> pl.DataFrame:
-        if not loaded:
-            loaded.append(load(inputs.model, threads))
         todo = [(name, cut, *job) for name in names for cut in inputs.cuts[name] for job in jobs_of(cut, inputs.arm, inputs.commons, modes)]
+        if todo and not loaded:
+            loaded.append(load(inputs.model, threads))
         rows = []
         for mode in ("answer", "resume"):
             chosen = [entry for entry in todo if entry[2] == mode]
+            if not chosen:
+                continue
             requests = {entry: _request(inputs, entry, settings) for entry in map(_hashable, chosen)}
             # Cuts of one trace that keep the same tokens are one request.
             distinct = list(dict.fromkeys(requests.values()))
@@ -100,7 +102,8 @@ def _request(inputs: Inputs, entry: tuple, settings: Mapping[str, Any]) -> Gener
         return GenerateRequest(tuple([*trunk, *inputs.suffix]), settings["continuations"]["max_tokens"])
     origin, trace = settings["replay"]["traces"], inputs.traces[name]
     seed = continuation_seed(origin["seed"], trace["item_id"], trace["replicate"], (mode, cut_id))
-    return GenerateRequest(tuple(trunk), inputs.model["max_tokens"] - n_tokens, seed)
+    # What the run itself could still have said; nothing, at the end of a truncated one.
+    return GenerateRequest(tuple(trunk), inputs.model["max_tokens"] - trace["reasoning_start"] - n_tokens, seed)
 
 
 def _text(inputs: Inputs, name: str, cut: Mapping[str, Any], mode: str, ids: Sequence[int], stem: str) -> str:

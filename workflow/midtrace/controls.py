@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from midtrace import dialects, prompts, tables
 from midtrace.engines import Engine, ScoreRequest, load
 from midtrace.logs import Progress
@@ -44,7 +42,8 @@ def run(
     candidates = sorted({i for ids in spelled.values() for i in ids})
     suffix = prompts.closing_ids(dialect, settings["stem"], tokenizer)
     opening = [] if dialect.opening_in_prompt else [dialects.token_id(tokenizer, dialect.opening)]
-    ordinary = [i for i in range(len(tokenizer)) if i not in set(tokenizer.all_special_ids) | {dialects.token_id(tokenizer, m) for m in (dialect.opening, dialect.closing_marker)}]
+    control = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    ordinary = [i for i in sorted(tokenizer.get_vocab().values()) if i not in control]
     engine = engine or load(model, threads)
     bar = Progress(f"controls {model['name']}/{origin['items']['benchmark']['name']}", len(chosen), "item")
     rows = []
@@ -96,7 +95,7 @@ def scripted(item: Mapping[str, Any], controls: Mapping[str, Any], seed: int, to
 
     def statement(label: str) -> list[int]:
         text = controls["statement"].replace("{label}", label).replace("{text}", item["options"][labels.index(label)])
-        return tokenizer.encode(text, add_special_tokens=False)
+        return prompts.plain_ids(text, tokenizer)
 
     def filler(length: int) -> list[int]:
         unit = tokenizer.encode(controls["filler"], add_special_tokens=False)

@@ -11,6 +11,7 @@ from midtrace import estimands, planted, survival, tables
 from midtrace.inference import equivalence, intervals, resample_weights
 from midtrace.outcomes import read_stages
 
+
 def run(
     outcomes: str | Path,
     inputs: Mapping[str, Sequence[str | Path]],
@@ -34,14 +35,15 @@ def run(
     study, settings
         Name of the study; see :func:`midtrace.config.analysis_settings`.
     """
-    frames = read_stages(inputs)
-    frames["outcomes"] = tables.read(outcomes, tables.Outcomes, settings)
-    frames["controls"] = tables.read_all(inputs["controls"], tables.Controls) if inputs.get("controls") else None
+    frames = read_stages(inputs, settings["outcomes"])
+    frames["outcomes"] = tables.read(outcomes, tables.Outcomes, settings["outcomes"])
     found = decompose(frames, settings)
     found["planted"] = planted.compare(found, planted_file)
     for name, path in outputs.items():
         frame = shape(found[name], name)
-        tables.write(frame, path, None, tables.metadata("decomposition", study, settings, table=name), expect_rows=name in ("policy", "strata", "lengths"))
+        tables.write(
+            frame, path, None, tables.metadata("decomposition", study, settings, table=name), expect_rows=name in ("policy", "strata", "lengths")
+        )
 
 
 def shape(frame: pl.DataFrame, name: str) -> pl.DataFrame:
@@ -53,7 +55,7 @@ def shape(frame: pl.DataFrame, name: str) -> pl.DataFrame:
     return frame.with_columns(absent).select(pl.col(column).cast(dtype) for column, dtype in columns.items())
 
 
-def decompose(frames: Mapping[str, pl.DataFrame | None], settings: Mapping[str, Any]) -> dict[str, pl.DataFrame]:
+def decompose(frames: Mapping[str, pl.DataFrame], settings: Mapping[str, Any]) -> dict[str, pl.DataFrame]:
     """All tables but ``planted``, by name, for every model, benchmark and comparison."""
     found: dict[str, list[pl.DataFrame]] = {name: [] for name in tables.DECOMPOSITION}
     items = frames["item_tables"].select("item_id", "benchmark")
@@ -78,9 +80,12 @@ def decompose(frames: Mapping[str, pl.DataFrame | None], settings: Mapping[str, 
                 found["lengths"].append(_label(arm_lengths(mine, settings), one))
                 found["validity"].append(_label(validity(frames["continuations"], mine, settings), one))
                 found["retokenisation"].append(_label(retokenisation(frames["cuts"], mine, settings), one))
-            if frames.get("controls") is not None:
-                found["controls"].append(_label(controls(frames["controls"].filter(pl.col("model") == model, pl.col("item_id").str.starts_with(f"{benchmark}/")), settings), label))
-    return {name: pl.concat([f for f in parts if len(f)], how="diagonal_relaxed") if any(map(len, parts)) else pl.DataFrame() for name, parts in found.items()}
+            read = frames["controls"].filter(pl.col("model") == model, pl.col("item_id").str.starts_with(f"{benchmark}/"))
+            found["controls"].append(_label(controls(read, settings), label))
+    return {
+        name: pl.concat([f for f in parts if len(f)], how="diagonal_relaxed") if any(map(len, parts)) else pl.DataFrame()
+        for name, parts in found.items()
+    }
 
 
 def _label(frame: pl.DataFrame, values: Mapping[str, str]) -> pl.DataFrame:
@@ -110,13 +115,11 @@ def strata(pairs: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
     return contribution.with_columns(estimand=pl.lit("contribution"), contribution="estimate")
 
 
-def matched(frames: Mapping[str, pl.DataFrame | None], traces: pl.DataFrame, comparison: Mapping[str, str], settings: Mapping[str, Any]) -> pl.DataFrame:
+def matched(frames: Mapping[str, pl.DataFrame], traces: pl.DataFrame, comparison: Mapping[str, str], settings: Mapping[str, Any]) -> pl.DataFrame:
     """Accuracy of both sides and their contrast at the matched horizon, by probe and by continuation, with the equivalence test."""
     reads = {"probe": frames["readouts"], "continuation": frames["continuations"].filter(pl.col("mode") == "answer")}
     found = []
     for readout, frame in reads.items():
-        if frame is None or frame.is_empty():
-            continue
         pairs = estimands.matched_pairs(frame, traces, comparison["treatment"], comparison["reference"], comparison["common"])
         if pairs.is_empty():
             continue

@@ -86,7 +86,9 @@ def token_id(tokenizer: Any, text: str) -> int:
     """The id of a marker that must be one token."""
     ids = tokenizer.encode(text, add_special_tokens=False)
     if len(ids) != 1:
-        raise InputError("tokenizer", f"marker {text!r}", f"is {len(ids)} tokens in this vocabulary", "exactly 1 token: choose the model's own dialect")
+        raise InputError(
+            "tokenizer", f"marker {text!r}", f"is {len(ids)} tokens in this vocabulary", "exactly 1 token: choose the model's own dialect"
+        )
     return ids[0]
 
 

@@ -32,10 +32,12 @@ def pairs(outcomes: pl.DataFrame, treatment: str, reference: str, common: str | 
     """
     if common is not None:
         outcomes = outcomes.filter((pl.col("readout") != "symmetric") | (pl.col("context_arm") == common))
-    columns = [pl.col("correct").cast(pl.Float64), "complete"]
-    columns += ["q_gold"] if "q_gold" in outcomes.columns else [pl.lit(None, pl.Float64).alias("q_gold")]
+    q_gold = pl.col("q_gold") if "q_gold" in outcomes.columns else pl.lit(None, pl.Float64).alias("q_gold")
+    columns = [pl.col("correct").cast(pl.Float64), pl.col("complete"), q_gold]
     t, r = (outcomes.filter(pl.col("arm") == arm).select(*PAIR_KEYS, *columns) for arm in (treatment, reference))
-    joined = t.join(r, on=PAIR_KEYS, suffix="_r", validate="1:1").rename({"correct": "correct_t", "complete": "complete_t", "q_gold": "q_t", "q_gold_r": "q_r"})
+    joined = t.join(r, on=PAIR_KEYS, suffix="_r", validate="1:1").rename(
+        {"correct": "correct_t", "complete": "complete_t", "q_gold": "q_t", "q_gold_r": "q_r"}
+    )
     state = (
         pl.when(pl.col("complete_t") & pl.col("complete_r"))
         .then(pl.lit("both_complete"))
@@ -196,7 +198,9 @@ def matched_pairs(reads: pl.DataFrame, traces: pl.DataFrame, treatment: str, ref
         ``item_id``, ``replicate``, ``correct_t``, ``correct_r``, ``difference``.
     """
     kept = reads.filter((pl.col("cut") == "matched") & (pl.col("context") == "common") & (pl.col("context_arm") == common))
-    kept = kept.select("trace_id", "partner_arm", pl.col("correct").cast(pl.Float64)).join(traces.select("trace_id", "item_id", "arm", "replicate"), on="trace_id")
+    kept = kept.select("trace_id", "partner_arm", pl.col("correct").cast(pl.Float64)).join(
+        traces.select("trace_id", "item_id", "arm", "replicate"), on="trace_id"
+    )
     t = kept.filter((pl.col("arm") == treatment) & (pl.col("partner_arm") == reference))
     r = kept.filter((pl.col("arm") == reference) & (pl.col("partner_arm") == treatment))
     keys = ["item_id", "replicate"]

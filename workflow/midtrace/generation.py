@@ -46,8 +46,7 @@ def generate(
             loaded.append(load(model, threads))
         generations = loaded[0].generate([requests[name] for name in names], Sampling(**model["sampling"]), stops)
         rows = [
-            trace_row(name, requests[name], generation, settings, dialect, tokenizer)
-            for name, generation in zip(names, generations, strict=True)
+            trace_row(name, requests[name], generation, settings, dialect, tokenizer) for name, generation in zip(names, generations, strict=True)
         ]
         return tables.frame_of(rows, tables.RawTraces)
 

@@ -118,6 +118,9 @@ def intervals(terms: pl.DataFrame, by: Sequence[str], *, resamples: int, level: 
     polars.DataFrame
         ``by``, ``estimate``, ``ci_low``, ``ci_high``, ``n_items``, ``n_pairs``, ``method``; null where undefined.
     """
+    if terms.is_empty():
+        found = {"estimate": pl.Float64, "ci_low": pl.Float64, "ci_high": pl.Float64, "n_items": pl.Int64, "n_pairs": pl.Int64, "method": pl.String}
+        return pl.DataFrame(schema={**{key: terms.schema[key] for key in by}, **found})
     keys = terms.select(by).unique(maintain_order=True).with_row_index("column")
     items = terms["item_id"].unique().sort()
     rows = pl.DataFrame({"item_id": items}).with_row_index("row")

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +94,15 @@ def _chain_row(benchmark: Mapping[str, Any], index: int, chain: Chain, with_upda
 def read_file(benchmark: Mapping[str, Any]) -> pl.DataFrame:
     """Items from a user's Parquet, JSON Lines or CSV file.
 
-    In CSV, options are one cell with `` | `` between them. ``answer`` is the label of the right option, or its text.
+    In CSV, options are one cell with `` | `` between them. The ``answer`` column holds the labels of the right options, or their texts.
     """
     path = Path(benchmark["path"])
-    readers = {".parquet": pl.read_parquet, ".jsonl": pl.read_ndjson, ".csv": pl.read_csv}
+    # Types are not guessed from the first rows: in CSV, "007" and "true" stay the texts that they are.
+    readers: dict[str, Any] = {
+        ".parquet": pl.read_parquet,
+        ".jsonl": partial(pl.read_ndjson, infer_schema_length=None),
+        ".csv": partial(pl.read_csv, infer_schema=False),
+    }
     if path.suffix not in readers:
         raise InputError(path, "file", f"ends in {path.suffix!r}", readers)
     try:
@@ -115,7 +121,7 @@ def read_file(benchmark: Mapping[str, Any]) -> pl.DataFrame:
             options = [part.strip() for part in options.split("|")]
         if not (options is None or isinstance(options, list)):
             raise InputError(path, f"row {line}, options", f"is {type(options).__name__}", "a list of texts")
-        options = [str(option) for option in options or []]
+        options = ["" if option is None else str(option).strip() for option in options or []]
         for key in ("id", "question", "answer"):
             if value[key] is None or not str(value[key]).strip():
                 raise InputError(path, f"row {line}, {source[key]}", "is empty", "some text")
@@ -126,20 +132,29 @@ def read_file(benchmark: Mapping[str, Any]) -> pl.DataFrame:
                 "stratum": str(value["stratum"]) if value["stratum"] is not None else "all",
                 "question": str(value["question"]).strip(),
                 "options": options,
-                "answer": _as_label(str(value["answer"]).strip(), options),
+                "answer": _text(value["answer"]),
                 "answer_kind": benchmark["answer_kind"],
-                "revised_question": value["revised_question"],
-                "update": value["update"],
-                "stale_answer": _as_label(str(value["stale_answer"]), options) if value["stale_answer"] is not None else None,
+                "revised_question": _text(value["revised_question"]),
+                "update": _text(value["update"]),
+                "stale_answer": _text(value["stale_answer"]),
             }
         )
+    for key in ("answer", "stale_answer"):
+        _texts_to_labels(rows, key)
     return tables.frame_of(rows, tables.Items)
 
 
-def _as_label(answer: str, options: list[str]) -> str:
-    if answer not in labels(len(options)) and options.count(answer) == 1:
-        return labels(len(options))[options.index(answer)]
-    return answer
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value).strip()
+
+
+def _texts_to_labels(rows: list[dict[str, Any]], key: str) -> None:
+    # Whether answers are labels or texts is seen on the whole column: the text of an option may itself be a letter ("B", the element).
+    if all(row[key] is None or row[key] in labels(len(row["options"])) for row in rows):
+        return
+    for row in rows:
+        if row["options"].count(row[key]) == 1:
+            row[key] = labels(len(row["options"]))[row["options"].index(row[key])]
 
 
 def check(frame: pl.DataFrame, where: object) -> None:
@@ -162,8 +177,12 @@ def check(frame: pl.DataFrame, where: object) -> None:
                 raise InputError(where, f"{name}, options", f"has {len(options)}", f"2 to {MAX_OPTIONS}")
             if len(set(options)) < len(options):
                 raise InputError(where, f"{name}, options", "repeat a text", "options that differ")
-            if item["answer"] not in labels(len(options)):
-                raise InputError(where, f"{name}, answer", f"{item['answer'][:20]!r} is none of its options", labels(len(options)))
+            if not all(options):
+                raise InputError(where, f"{name}, options", "hold an empty one", "options with a text")
+            for key in ("answer", "stale_answer"):
+                label = item[key]
+                if label is not None and label not in labels(len(options)):
+                    raise InputError(where, f"{name}, {key}", f"{label[:20]!r} is none of its options", labels(len(options)))
         given = [item[key] is not None for key in ("revised_question", "update", "stale_answer")]
         if any(given) and not all(given):
             raise InputError(where, f"{name}, update", "is incomplete", "revised_question, update and stale_answer, or none of them")

@@ -6,18 +6,19 @@ from typing import Any
 
 import polars as pl
 
+from midtrace import config as study_config
 from midtrace import tables
 
 SCORES = ("q_gold", "brier", "log_loss", "gold_log_odds")
 
 
-def outcomes(items: pl.DataFrame, traces: pl.DataFrame, cuts: pl.DataFrame, readouts: pl.DataFrame | None, continuations: pl.DataFrame) -> pl.DataFrame:
+def outcomes(items: pl.DataFrame, traces: pl.DataFrame, cuts: pl.DataFrame, readouts: pl.DataFrame, continuations: pl.DataFrame) -> pl.DataFrame:
     """The outcomes table.
 
     Parameters
     ----------
     items, traces, cuts, readouts, continuations
-        Tables of any number of models, benchmarks, arms and replicates; ``readouts`` None where no benchmark has options.
+        Tables of any number of models, benchmarks, arms and replicates; ``readouts`` is empty where no benchmark has options.
 
     Returns
     -------
@@ -34,7 +35,7 @@ def outcomes(items: pl.DataFrame, traces: pl.DataFrame, cuts: pl.DataFrame, read
     )
     keys = ["trace_id", "horizon"]
     parts = []
-    if readouts is not None and len(readouts):
+    if len(readouts):
         read = readouts.filter(pl.col("cut") == "horizon").select(*keys, "context", "context_arm", "correct", *SCORES)
         policy = base.join(read.filter(pl.col("context") == "policy"), on=keys)
         natural = pl.col("complete")
@@ -58,8 +59,11 @@ def outcomes(items: pl.DataFrame, traces: pl.DataFrame, cuts: pl.DataFrame, read
                 context_arm="arm",
             )
         )
+    if not parts:
+        return tables.Outcomes.create_empty()
     names = tables.Outcomes.column_names()
-    return pl.concat([part.select(names) for part in parts]).sort("model", "benchmark", "arm", "replicate", "item_id", "horizon", "readout", "context_arm")
+    order = ["model", "benchmark", "arm", "replicate", "item_id", "horizon", "readout", "context_arm"]
+    return pl.concat([part.select(names) for part in parts]).sort(order)
 
 
 def run(inputs: Mapping[str, Sequence[str | Path]], output: str | Path, study: str, settings: Mapping[str, Any]) -> None:
@@ -72,20 +76,41 @@ def run(inputs: Mapping[str, Sequence[str | Path]], output: str | Path, study: s
     output
         The outcomes table.
     study, settings
-        Name of the study; see :func:`midtrace.config.analysis_settings`.
+        Name of the study; see :func:`midtrace.config.outcomes_settings`.
     """
-    frames = read_stages(inputs)
+    frames = read_stages(inputs, settings)
     frame = outcomes(frames["item_tables"], frames["traces"], frames["cuts"], frames["readouts"], frames["continuations"])
     tables.write(frame, output, tables.Outcomes, tables.metadata("outcomes", study, settings))
 
 
-def read_stages(inputs: Mapping[str, Sequence[str | Path]]) -> dict[str, Any]:
-    """Frames by stage; a stage without files is None."""
-    schemas = {
-        "item_tables": tables.Items,
-        "traces": tables.Traces,
-        "cuts": tables.Cuts,
-        "readouts": tables.Readouts,
-        "continuations": tables.Continuations,
-    }
-    return {stage: tables.read_all(inputs[stage], schema) if inputs.get(stage) else None for stage, schema in schemas.items()}
+STAGES = {
+    "item_tables": (tables.Items, study_config.items_settings),
+    "traces": (tables.Traces, study_config.traces_settings),
+    "cuts": (tables.Cuts, study_config.replay_settings),
+    "readouts": (tables.Readouts, study_config.probe_settings),
+    "continuations": (tables.Continuations, study_config.continuation_settings),
+    "controls": (tables.Controls, study_config.controls_settings),
+}
+
+
+def read_stages(inputs: Mapping[str, Sequence[str | Path]], config: Mapping[str, Any]) -> dict[str, pl.DataFrame]:
+    """Frames by stage; a stage without files is an empty frame.
+
+    Parameters
+    ----------
+    inputs
+        Shards by stage (a key of ``STAGES``), at the paths of the contract: the names of a shard are the end of its path.
+    config
+        What the shards must belong to; a shard of another config is refused.
+    """
+    depth = {"item_tables": 1, "controls": 2}
+    frames = {}
+    for stage, (schema, settings_of) in STAGES.items():
+        found = [schema.create_empty()]
+        for path in map(Path, inputs.get(stage, ())):
+            names = list(path.with_suffix("").parts[-depth.get(stage, 4) :])
+            if len(names) == 4:
+                names[3] = names[3].removeprefix("r")
+            found.append(tables.read(path, schema, settings_of(config, *names)))
+        frames[stage] = pl.concat(found)
+    return frames

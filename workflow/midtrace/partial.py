@@ -45,8 +45,10 @@ class Parts:
         return pl.concat(frames) if frames else self.schema.create_empty()
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Store a finished batch; it appears only when whole."""
-        tables.write(frame, self.folder / f"{len(list(self.folder.glob('*.parquet'))):06d}.parquet", self.schema, self.meta)
+        """Store a finished batch; it appears only when whole. A batch may have no rows: not every trace has a cut to continue."""
+        # Not the number of files: where a broken one was dropped, that number is the name of a good one.
+        number = max((int(path.stem) for path in self.folder.glob("*.parquet")), default=-1) + 1
+        tables.write(frame, self.folder / f"{number:06d}.parquet", self.schema, self.meta, expect_rows=False)
 
     def clear(self) -> None:
         """Remove the batches, once the output is written."""

@@ -19,6 +19,9 @@ def read(path: str | Path) -> list[dict]:
     if not isinstance(effects, list):
         raise InputError(path, "file", "is not a list of effects", "entries with effect, table, estimand, low, high")
     for index, effect in enumerate(effects):
+        absent = [key for key in ("effect", "table") if not isinstance(effect, dict) or key not in effect]
+        if absent:
+            raise InputError(path, f"{index}.{absent[0]}", "missing", "an entry with effect and table")
         unknown = sorted(set(effect) - FIELDS)
         if unknown:
             raise InputError(path, f"{index}.{unknown[0]}", "unknown key", sorted(FIELDS))
@@ -50,10 +53,13 @@ def compare(found: Mapping[str, pl.DataFrame], path: str | Path | None) -> pl.Da
         return pl.DataFrame()
     rows = []
     for effect in read(path):
+        if effect["table"] not in found:
+            raise InputError(path, effect["effect"], f"table {effect['table']!r} is unknown", found)
         frame = found[effect["table"]]
         for key in KEYS:
             if key in effect:
-                frame = frame.filter(pl.col(key).eq_missing(pl.lit(effect[key])))
+                matches = pl.col(key).eq_missing(pl.lit(effect[key])) if key in frame.columns else pl.lit(effect[key] is None)
+                frame = frame.filter(matches)
         if len(frame) != 1:
             raise InputError(path, effect["effect"], f"matches {len(frame)} estimates", "exactly 1 (all models and benchmarks of the study)")
         low, high = effect.get("low"), effect.get("high")

@@ -153,7 +153,11 @@ def contexts_of(cut: Mapping[str, Any], arm: str, commons: Mapping[str, str]) ->
 
 
 def context_prompts(
-    items: Mapping[str, Mapping[str, Any]], traces: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any], dialect: dialects.Dialect, tokenizer: Any
+    items: Mapping[str, Mapping[str, Any]],
+    traces: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Any],
+    dialect: dialects.Dialect,
+    tokenizer: Any,
 ) -> dict[tuple[str, str], list[int]]:
     """Prompt ids by (item, context arm); the arm's own prompt is the stored one, and must be what its config renders."""
     origin = settings["replay"]["traces"]
@@ -165,7 +169,8 @@ def context_prompts(
         for name, arm in arms.items():
             found[trace["item_id"], name] = prompts.render(item, arm, origin["prompt"], dialect, tokenizer)
         if found[trace["item_id"], own] != trace["prompt_ids"]:
-            raise InputError(trace["trace_id"], "prompt_ids", "differ from the prompt that the config renders", "traces of this config and vocabulary")
+            problem = "differ from the prompt that the config renders"
+            raise InputError(trace["trace_id"], "prompt_ids", problem, "traces of this config and vocabulary")
     return found
 
 

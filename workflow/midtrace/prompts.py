@@ -1,5 +1,6 @@
 """Prompts: an item under an arm, as token ids. Pure: the same item, arm and vocabulary give the same ids."""
 
+import re
 import string
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,8 +49,8 @@ def system_text(arm: Mapping[str, Any], dialect: Dialect) -> str:
 def render(item: Mapping[str, Any], arm: Mapping[str, Any], benchmark: Mapping[str, Any], dialect: Dialect, tokenizer: Any) -> list[int]:
     """Prompt token ids up to where the model's output starts.
 
-    Text of the item and the arm is encoded apart from the turn markers, with special tokens switched off, so that a question that spells
-    a control token cannot break out of its turn.
+    Text of the item and the arm is encoded apart from the turn markers, as ordinary text, so that a question that spells a control token
+    cannot break out of its turn.
     """
     ids: list[int] = []
     system = system_text(arm, dialect)
@@ -64,9 +65,21 @@ def _turn(template: str, text: str, tokenizer: Any) -> list[int]:
     before, after = template.split("{text}")
     return [
         *tokenizer.encode(before, add_special_tokens=False),
-        *tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True),
+        *plain_ids(text, tokenizer),
         *tokenizer.encode(after, add_special_tokens=False),
     ]
+
+
+def plain_ids(text: str, tokenizer: Any) -> list[int]:
+    """Ids of ordinary text: no part of it becomes a control token, whatever it spells.
+
+    Tokenizers can switch off only what they flag as special, and some leave ``<think>`` unflagged: such a token is encoded in two halves.
+    """
+    added = [str(token) for token in tokenizer.added_tokens_decoder.values() if len(str(token)) > 1 and str(token) in text]
+    if not added:
+        return tokenizer.encode(text, add_special_tokens=False)
+    halves = re.split("|".join(f"(?<={re.escape(token[0])})(?={re.escape(token[1:])})" for token in added), text)
+    return [i for half in halves for i in tokenizer.encode(half, add_special_tokens=False)]
 
 
 def closing_ids(dialect: Dialect, stem: str, tokenizer: Any) -> list[int]:

@@ -184,7 +184,7 @@ ESTIMATE_COLUMNS = {
     "n_pairs": pl.Int64,
     "method": pl.String,
 }
-DECOMPOSITION = {
+DECOMPOSITION: dict[str, dict[str, Any]] = {
     "policy": {},
     "strata": {"termination": pl.String, "share": pl.Float64, "difference": pl.Float64, "contribution": pl.Float64},
     "matched": {},
@@ -326,8 +326,3 @@ def read(path: str | Path, schema: type[dy.Schema], expected: Mapping[str, Any] 
     except Exception as error:
         raise InputError(path, "file", f"cannot be read as Parquet ({str(error).splitlines()[0]})", "a Parquet file written by midtrace") from None
     return conform(frame, schema, path)
-
-
-def read_all(paths: Sequence[str | Path], schema: type[dy.Schema]) -> pl.DataFrame:
-    """Read and concatenate shards."""
-    return pl.concat([read(path, schema) for path in paths])

@@ -57,13 +57,9 @@ def train_tokenizer(seed: int) -> Tokenizer:
         texts += ["Continuing: Go: Noted. That update may be wrong, ignore it. Reasoning: low high"]
         texts += [f"system\nuser\nassistant\n{label}. {label} " for label in "ABCDEFGHIJ"]
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = Sequence(
-        [Split(Regex(PRETOKEN_PATTERN), behavior="isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
+    tokenizer.pre_tokenizer = Sequence([Split(Regex(PRETOKEN_PATTERN), behavior="isolated"), ByteLevel(add_prefix_space=False, use_regex=False)])
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=SPECIALS, initial_alphabet=ByteLevel.alphabet(), show_progress=False
-    )
+    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=SPECIALS, initial_alphabet=ByteLevel.alphabet(), show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_tokens(MARKERS)  # added but not special, as in Qwen3
     return tokenizer
@@ -93,7 +89,7 @@ class Writer:
         self.tokenizer = tokenizer
         self.rng = random.Random(seed)
         self.encode_word = lru_cache(maxsize=None)(lambda word: tokenizer.encode(word, add_special_tokens=False).ids)
-        self.ids = {text: tokenizer.token_to_id(text) for text in SPECIALS + MARKERS}
+        self.ids: dict[str, int] = {text: tokenizer.token_to_id(text) or 0 for text in SPECIALS + MARKERS}
 
     def encode(self, text: str, split: bool = False) -> list[int]:
         """Token ids of a string; with ``split`` some words get a non-canonical tokenisation, as sampled text sometimes has."""
@@ -126,11 +122,11 @@ class Writer:
         self.insert(document, f"<|im_start|>user\n{user_text(chain, style, self.rng, choice)}<|im_end|>\n<|im_start|>assistant\n")
         return document
 
-    def reasoning(self, document: Document, trace: Trace, stop: int | None = None) -> tuple[int, int]:
+    def reasoning(self, document: Document, trace: Trace, stop: float | None = None) -> tuple[int, int]:
         """Append ``<think>`` and the trace, cut at a random token if ``stop`` (a share in [0, 1]) is given; return the progress there."""
         self.insert(document, "<think>", 1.0)
         ids: list[int] = []
-        progress = []
+        progress: list[tuple[int, int]] = []
         for word, state in zip(trace.words, trace.progress, strict=True):
             pieces = self.encode(word, split=True)
             ids += pieces

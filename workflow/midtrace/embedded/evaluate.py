@@ -2,6 +2,7 @@
 
 import math
 import random
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ ARMS = {
     "early_answer": {"suffix": EARLY_SUFFIX},
 }
 DIALECT = dialects.EMBEDDED
+RECOMMENDED = Sampling(temperature=1.0)
 TIGHT = 32  # tokens: most quick passes are done, few careful ones
 
 
@@ -36,7 +38,7 @@ class Subject:
         from transformers import AutoTokenizer
 
         self.engine = TransformersEngine(folder, "float64", None, threads)
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         rng = random.Random(seed)
         self.chains = [draw_held_out(rng, LENGTHS[k % len(LENGTHS)]) for k in range(n)]
         self.closing = self.tokenizer.encode(DIALECT.closing, add_special_tokens=False)
@@ -51,7 +53,7 @@ class Subject:
         item = {"question": chain.question, "options": [str(v) for v in range(chain.modulus)]}
         return prompts.render(item, ARMS[arm], BENCHMARK, DIALECT, self.tokenizer)
 
-    def generate(self, requests: list[GenerateRequest], sampling: Sampling = Sampling(1.0)) -> list[list[int]]:
+    def generate(self, requests: list[GenerateRequest], sampling: Sampling = RECOMMENDED) -> list[list[int]]:
         """Generated ids, in batches of 200."""
         found: list[list[int]] = []
         for at in range(0, len(requests), 200):
@@ -101,7 +103,7 @@ class Subject:
 def stated_value(text: str) -> int | None:
     """The last number that a reasoning states as a value (after ``=``, ``gives`` or ``is``)."""
     words = text.replace(".", " ").split()
-    values = [int(b) for a, b in zip(words, words[1:], strict=False) if a in ("=", "gives", "is") and b.isdigit()]
+    values = [int(b) for a, b in pairwise(words) if a in ("=", "gives", "is") and b.isdigit()]
     return values[-1] if values else None
 
 
@@ -125,7 +127,9 @@ def measure(folder: str, n: int = 600, seed: int = 7, threads: int = 2) -> dict[
         found[f"length_{arm}"] = float(np.mean([r["length"] for r in runs[arm]]))
         found[f"terminated_{arm}"] = float(np.mean([r["status"] == "terminated" for r in runs[arm]]))
     finished = [(r, c) for arm in ARM_STYLES for r, c in zip(runs[arm], subject.chains, strict=True) if r["status"] == "terminated"]
-    found["letter_matches_value"] = float(np.mean([r["stated"] is not None and r["answer"] == c.labels[r["stated"] % c.modulus] for r, c in finished]))
+    found["letter_matches_value"] = float(
+        np.mean([r["stated"] is not None and r["answer"] == c.labels[r["stated"] % c.modulus] for r, c in finished])
+    )
     both = [(a["correct"], b["correct"]) for a, b in zip(runs["high"], runs["low"], strict=True) if a["status"] == b["status"] == "terminated"]
     found["high_minus_low_both_finished"] = float(np.mean([a - b for a, b in both]))
     for treatment, reference, common in (("low", "high", "medium"), ("numeric_concise", "baseline", "baseline")):
@@ -144,7 +148,10 @@ def measure(folder: str, n: int = 600, seed: int = 7, threads: int = 2) -> dict[
         found[f"forced_at_0_{arm}"] = float(subject.right(subject.choices(arm, [0] * n)).mean())
         found[f"forced_at_fifth_{arm}"] = float(subject.right(subject.choices(arm, [r["length"] // 5 for r in runs[arm]])).mean())
         ends = subject.choices(arm, [r["length"] for r in runs[arm]])
-        own = [r["stated"] is not None and choice == c.labels[r["stated"] % c.modulus] for choice, r, c in zip(ends, runs[arm], subject.chains, strict=True)]
+        own = [
+            r["stated"] is not None and choice == c.labels[r["stated"] % c.modulus]
+            for choice, r, c in zip(ends, runs[arm], subject.chains, strict=True)
+        ]
         found[f"forced_at_end_follows_chain_{arm}"] = float(np.mean(own))
     found |= interruptions(subject)
     return {key: round(value, 4) for key, value in found.items()}
@@ -168,7 +175,11 @@ def interruptions(subject: Subject) -> dict[str, float]:
     gold = [c.labels[c.answer] for c in chains]
 
     def accuracy(texts: list[str]) -> float:
-        return float(np.mean([parse_choice(t.split("</think>")[-1].replace("<|im_end|>", ""), c.labels) == g for t, c, g in zip(texts, chains, gold, strict=True)]))
+        return float(
+            np.mean(
+                [parse_choice(t.split("</think>")[-1].replace("<|im_end|>", ""), c.labels) == g for t, c, g in zip(texts, chains, gold, strict=True)]
+            )
+        )
 
     hard = interrupted(runs, [corpus.HARD_NOTICE + corpus.CLOSING] * len(runs), "hard")
     found["hard_leaks"] = float(np.mean(["Continuing" in t for t in hard]))

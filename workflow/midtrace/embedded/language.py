@@ -8,10 +8,11 @@ Planted behaviour (also written down in ``resources/embedded/expected.yaml``): t
 on from it; ``high`` re-checks and repairs; ``numeric_concise`` drops the trailing recapitulation; ``early_answer`` makes a quick pass first.
 """
 
+import math
 import random
 from dataclasses import dataclass, field
 
-from midtrace.chains import OPERATORS, Chain
+from midtrace.chains import LENGTHS, MODULI, OPERATORS, Chain
 
 SLIP_TERSE = 0.05  # per step, in terse calculation
 SLIP_WORDED = 0.03  # per step, in worded calculation
@@ -155,3 +156,29 @@ def reason(chain: Chain, style: str, rng: random.Random) -> Trace:
         raise ValueError(f"style is {style!r}; allowed: {', '.join(ARM_STYLES)}")
     trace.say("\n")
     return trace
+
+
+def planted_accuracy(rate: float) -> float:
+    """Accuracy of a calculation that slips with ``rate`` per step, over the item population (lengths and moduli uniform).
+
+    A slip gives one of the other ``m - 1`` residues; a second slip repairs the first one time in ``m - 1``. With ``p`` the probability of
+    being right, one step gives ``p (1 - rate) + (1 - p) rate / (m - 1)``.
+    """
+    values = []
+    for modulus in MODULI:
+        for length in LENGTHS:
+            p = 1.0
+            for _ in range(length):
+                p = p * (1 - rate) + (1 - p) * rate / (modulus - 1)
+            values.append(p)
+    return sum(values) / len(values)
+
+
+def planted_length_ratio() -> float:
+    """Geometric-mean reasoning length of ``numeric_concise`` over ``baseline``: 7k + 8 tokens against 8k + 12 for k steps."""
+    return math.exp(sum(math.log((7 * k + 8) / (8 * k + 12)) for k in LENGTHS) / len(LENGTHS))
+
+
+def chance() -> float:
+    """Accuracy of guessing: the mean of 1/m."""
+    return sum(1 / modulus for modulus in MODULI) / len(MODULI)

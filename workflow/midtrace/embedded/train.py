@@ -4,11 +4,12 @@ import json
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 from midtrace.embedded.corpus import VOCABULARY, Document, Writer, train_tokenizer
 
 SEED = 20261130
-ARCHITECTURE = {
+ARCHITECTURE: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 128,
     "intermediate_size": 256,
@@ -33,10 +34,8 @@ CHAT_TEMPLATE = (
 )
 
 
-
-
 def batches(writer: Writer, tokens: int):
-    """Batches of about equal length without end: a pool of documents is sorted, sliced, and its slices are shuffled."""
+    """Batches of documents of about equal length, without end: a pool of documents is sorted, sliced, and its slices are shuffled."""
     while True:
         pool = sorted((writer.draw() for _ in range(2048)), key=lambda d: len(d.ids))
         slices: list[list[Document]] = [[]]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from midtrace.engines import Generation, GenerateRequest, Sampling, ScoreRequest
+from midtrace.engines import GenerateRequest, Generation, Sampling, ScoreRequest
 from midtrace.seeds import stable_hash
 
 

@@ -21,7 +21,7 @@ def pick(logits: torch.Tensor, uniform: torch.Tensor, sampling: Sampling) -> tor
     uniform
         Shape (rows,), each in [0, 1); float64.
     sampling
-        Filters are applied in the order temperature, top-k, top-p, min-p, as vLLM does.
+        Filters are applied in the order temperature, min-p, top-k, top-p, as vLLM does.
 
     Returns
     -------
@@ -37,15 +37,16 @@ def pick(logits: torch.Tensor, uniform: torch.Tensor, sampling: Sampling) -> tor
 
 
 def filtered(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """Probabilities after top-k, top-p and min-p (not renormalised)."""
+    """Probabilities after min-p, top-k and top-p, each on what the one before left; those of the tokens that are left may sum to less than 1."""
+    if sampling.min_p > 0:
+        probabilities = logits.softmax(-1)
+        logits = logits.masked_fill(probabilities < sampling.min_p * probabilities.amax(-1, keepdim=True), -torch.inf)
     if 0 < sampling.top_k < logits.shape[-1]:
         smallest = logits.topk(sampling.top_k).values[:, -1:]
         logits = logits.masked_fill(logits < smallest, -torch.inf)
     probabilities = logits.softmax(-1)
     if sampling.top_p < 1:
-        ordered, order = probabilities.sort(-1, descending=True, stable=True)
+        ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
         before = ordered.cumsum(-1) - ordered
         probabilities = probabilities.masked_fill(torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, before >= sampling.top_p), 0.0)
-    if sampling.min_p > 0:
-        probabilities = probabilities.masked_fill(probabilities < sampling.min_p * probabilities.amax(-1, keepdim=True), 0.0)
     return probabilities

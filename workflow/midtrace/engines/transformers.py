@@ -14,7 +14,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from midtrace.engines import Generation, GenerateRequest, Sampling, ScoreRequest
+from midtrace.engines import GenerateRequest, Generation, Sampling, ScoreRequest
 from midtrace.engines.sampling import pick, uniforms
 from midtrace.errors import InputError
 
@@ -31,8 +31,8 @@ class TransformersEngine:
     def __init__(self, source: str, dtype: str, revision: str | None = None, threads: int = 1):
         torch.set_num_threads(threads)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.model = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=getattr(torch, dtype))
-        self.model.to(self.device).eval()
+        model: Any = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=getattr(torch, dtype))
+        self.model = model.to(self.device).eval()
         kinds = set(getattr(self.model.config, "layer_types", None) or ["full_attention"])
         if kinds != {"full_attention"}:
             raise InputError(source, "layer_types", f"{sorted(kinds)} cannot be branched exactly", "full_attention")
@@ -58,8 +58,15 @@ class TransformersEngine:
         reasons = ["length"] * len(requests)
         cache = DynamicCache(config=self.model.config)
         positions = mask.cumsum(-1).sub(1).clamp(min=0)
-        step = 0
-        while len(rows):
+        step, going = 0, limits > 0
+        while True:
+            if not going.all():
+                kept = going.nonzero()[:, 0]
+                rows, ids, positions, mask = rows[kept], ids[kept], positions[kept], mask[kept]
+                if not len(rows):
+                    break
+                if step:
+                    cache.batch_select_indices(kept)
             logits = self.model(
                 input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1
             ).logits[:, -1]
@@ -73,11 +80,6 @@ class TransformersEngine:
             going = ~stopped & (limits[rows] > step)
             ids, positions = tokens[:, None], positions[:, -1:] + 1
             mask = torch.cat([mask, mask.new_ones((len(mask), 1))], -1)
-            if not going.all():
-                kept = going.nonzero()[:, 0]
-                rows, ids, positions, mask = rows[kept], ids[kept], positions[kept], mask[kept]
-                if len(rows):
-                    cache.batch_select_indices(kept)
         return [Generation(output, reason) for output, reason in zip(outputs, reasons, strict=True)]
 
     @torch.inference_mode()

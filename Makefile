@@ -1,0 +1,51 @@
+# Each target sets itself up: a virtual environment in .venv with the tested versions, made once.
+# PYTHON chooses the interpreter (3.11 or newer); PIP_ARGS goes to pip, for example to take torch from an index of CPU-only wheels.
+PYTHON ?= python3
+PIP_ARGS ?=
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: setup demo test lint format bench model clean
+
+setup: $(STAMP)
+
+# Redone when the requirements or the pins change.
+$(STAMP): pyproject.toml envs/pins.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit("error: PYTHON=$(PYTHON) is Python %d.%d; needed: 3.11 or newer" % v[:2] if v < (3, 11) else 0)'
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	@echo "Installing midtrace and its tools into .venv (once; some minutes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint envs/pins.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/snakemake
+	@echo "Report: results/demo/report.html"
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile rules
+	$(BIN)/snakemake --lint
+	$(BIN)/snakemake --dry-run > /dev/null
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile rules
+
+# JSON lines on standard output; every script in benchmarks/ runs on its own too.
+bench: $(STAMP)
+	@for script in $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
+
+# Replaces the weights in resources/embedded. Takes about an hour on two cores; no study needs it.
+model: $(STAMP)
+	$(BIN)/python scripts/train_embedded.py
+
+# The demo's results and caches. Results of other studies stay: they may have cost GPU time.
+clean:
+	rm -rf results/demo logs/demo .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
