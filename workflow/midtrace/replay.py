@@ -102,7 +102,7 @@ def run(traces: str | Path, partners: Mapping[str, str | Path], output: str | Pa
     for partner, path in partners.items():
         entry = settings["partners"][partner]
         other = tables.read(path, tables.RawTraces, entry["traces"])
-        treatment = other if entry["role"] == "reference" else own
+        treatment = other if entry["role"] == "reference" else own  # the role is that of this arm
         paired = own.select("item_id").join(other.select("item_id"), on="item_id")["item_id"]
         terminated = treatment.filter(pl.col("status") == "terminated", pl.col("item_id").is_in(paired.implode()))
         for item, length in terminated.select("item_id", "n_reasoning").iter_rows():
