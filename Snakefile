@@ -38,7 +38,10 @@ include: "rules/figures.smk"
 include: "rules/report.smk"
 
 
+# A stage's target asks for every file up to there, not only for the last: one that was deleted is made again.
 rule all:
     default_target: True
     input:
-        RESULTS + "/report.html",
+        rules.report.input,
+    message:
+        f"all of the study is there: {RESULTS}/report.html"

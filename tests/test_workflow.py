@@ -375,7 +375,7 @@ KILLED = "results/small/raw/traces/embedded/chains/high/r0.parquet"
 def test_a_killed_job_goes_on_where_it_was(started: tuple[Checkout, subprocess.Popen], tmp_path: Path) -> None:
     checkout, process = started
     output = checkout.folder / KILLED
-    deadline = time.time() + 120
+    deadline = time.time() + 300
     while len(parts := list(output.parent.glob(".*.parts/*.parquet"))) < 2:
         assert time.time() < deadline and process.poll() is None and not output.exists(), "no part appeared in time"
         time.sleep(0.02)

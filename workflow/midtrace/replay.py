@@ -73,7 +73,7 @@ def cuts_of(trace: Mapping[str, Any], horizons: Sequence[int], fractions: Sequen
         yield row("horizon", horizon, min(horizon, length), horizon=horizon)
     if length:
         for fraction in fractions:
-            # 0.7 * 10 is 7.000000000000001 in floating point: round before taking the ceiling.
+            # 0.55 * 100 is 55.00000000000001 in floating point: round before taking the ceiling.
             yield row("fraction", f"{fraction:g}", max(1, math.ceil(round(fraction * length, 9))), fraction=fraction)
     for partner, horizon in matched.items():
         yield row("matched", partner, min(horizon, length), horizon=horizon, partner=partner)
