@@ -49,7 +49,7 @@ def _path(module: str) -> Path:
 @cache
 def _imports(path: Path) -> frozenset[str]:
     """Modules of the package that a file imports, anywhere in it, without the package's name."""
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]

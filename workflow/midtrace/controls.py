@@ -42,8 +42,8 @@ def run(
     candidates = sorted({i for ids in spelled.values() for i in ids})
     suffix = prompts.closing_ids(dialect, settings["stem"], tokenizer)
     opening = [] if dialect.opening_in_prompt else [dialects.token_id(tokenizer, dialect.opening)]
-    control = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    ordinary = [i for i in sorted(tokenizer.get_vocab().values()) if i not in control]
+    reserved = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    ordinary = [i for i in sorted(tokenizer.get_vocab().values()) if i not in reserved]
     engine = engine or load(model, threads)
     bar = Progress(f"controls {model['name']}/{origin['items']['benchmark']['name']}", len(chosen), "item")
     rows = []

@@ -83,7 +83,7 @@ def run(inputs: Mapping[str, Sequence[str | Path]], output: str | Path, study: s
     tables.write(frame, output, tables.Outcomes, tables.metadata("outcomes", study, settings))
 
 
-STAGES = {
+STAGES: dict[str, tuple[Any, Any]] = {
     "item_tables": (tables.Items, study_config.items_settings),
     "traces": (tables.Traces, study_config.traces_settings),
     "cuts": (tables.Cuts, study_config.replay_settings),
