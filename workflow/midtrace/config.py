@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from itertools import pairwise
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +73,9 @@ def validate(config: Any, where: object) -> dict[str, Any]:
         dialect = DIALECTS[config["models"][model]["dialect"]]
         for arm in all_arms(config):
             effort = config["arms"][arm]["effort"]
-            if effort and effort not in dialect.efforts:
-                raise InputError(where, f"arms.{arm}.effort", f"{effort!r} is unknown to dialect {dialect.name!r}", dialect.efforts)
+            if (effort or dialect.needs_effort) and effort not in dialect.efforts:
+                problem = f"{effort!r} is unknown to dialect {dialect.name!r}" if effort else f"missing, and dialect {dialect.name!r} needs one"
+                raise InputError(where, f"arms.{arm}.effort", problem, dialect.efforts)
     if config["planted"] and not Path(config["planted"]).is_file():
         raise InputError(where, "planted", f"{config['planted']!r} does not exist", "an existing YAML file, or null")
     return config
@@ -167,6 +167,11 @@ def _check_model(name: str, model: Mapping[str, Any], where: object) -> None:
         raise InputError(where, f"models.{name}.dialect", f"{model['dialect']!r} is unknown", DIALECTS)
     if model["engine"] not in ENGINES:
         raise InputError(where, f"models.{name}.engine", f"{model['engine']!r} is unknown", ENGINES)
+    if model["date"] and not DIALECTS[model["dialect"]].takes_date:
+        takers = [dialect.name for dialect in DIALECTS.values() if dialect.takes_date]
+        raise InputError(
+            where, f"models.{name}.date", f"dialect {model['dialect']!r} states no date", f"null, or a dialect that does: {', '.join(takers)}"
+        )
     source = model["source"]
     if not Path(source).is_dir() and (source.count("/") != 1 or source.startswith((".", "/"))):
         raise InputError(where, f"models.{name}.source", f"{source!r} is no folder here and no hub id", "an existing folder, or owner/name")
@@ -261,7 +266,7 @@ def traces_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: 
         {
             "items": items_settings(config, benchmark),
             "model": {"name": model, **entry, "weights": weights},
-            "prompt": {key: config["benchmarks"][benchmark][key] for key in ("template", "option")},
+            "prompt": {**{key: config["benchmarks"][benchmark][key] for key in ("template", "option")}, "date": entry["date"]},
             "arm": {"name": arm, **config["arms"][arm]},
             "replicate": int(replicate),
             "seed": config["seed"],
