@@ -33,6 +33,7 @@ include: "rules/replay.smk"
 include: "rules/probe.smk"
 include: "rules/continuations.smk"
 include: "rules/controls.smk"
+include: "rules/interruptions.smk"
 include: "rules/decomposition.smk"
 
 

@@ -8,6 +8,7 @@ estimate: model, benchmark, treatment, reference, estimand, horizon, readout, es
 rule decomposition:
     input:
         expand(f"{RESULTS}/decomposition/{{table}}.parquet", table=TABLES),
+        interruption_tables(),
 
 
 rule tabulate_outcomes:
@@ -34,6 +35,7 @@ rule decompose:
         **stage_files(),
         outcomes=rules.tabulate_outcomes.output[0],
         controls=control_files(),
+        interruptions=interruption_tables(),
     output:
         **{table: f"{RESULTS}/decomposition/{table}.parquet" for table in TABLES},
     log:

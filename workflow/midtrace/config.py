@@ -22,6 +22,7 @@ from midtrace.errors import InputError
 SCHEMA = Path(__file__).parents[1] / "schemas" / "config.schema.yaml"
 SMALL_FILE = 64 * 2**20  # local weights up to this size are hashed whole
 LOADERS = ("chains", "chains_update", "file")
+REVISED = "+revised"  # benchmark name + this: the same items asked with their revised question; "+" occurs in no name of a config
 
 
 @lru_cache(maxsize=1)
@@ -78,6 +79,11 @@ def validate(config: Any, where: object) -> dict[str, Any]:
                 raise InputError(where, f"arms.{arm}.effort", problem, dialect.efforts)
     if config["planted"] and not Path(config["planted"]).is_file():
         raise InputError(where, "planted", f"{config['planted']!r} does not exist", "an existing YAML file, or null")
+    for field in ("fractions", "sentences", "tokens", "leakage"):
+        _check_increasing(config["interruptions"][field], where, f"interruptions.{field}")
+    from midtrace import interruption_config  # it builds on this module
+
+    interruption_config.check(config, where)
     return config
 
 
@@ -252,10 +258,12 @@ def file_hash(path: str) -> str:
 
 def items_settings(config: Mapping[str, Any], benchmark: str) -> dict[str, Any]:
     """What determines ``items/{benchmark}.parquet``."""
-    entry = config["benchmarks"][benchmark]
+    source = benchmark.removesuffix(REVISED)
+    entry = config["benchmarks"][source]
     settings = {key: entry[key] for key in ("loader", "answer_kind", "n", "path", "columns")}
     settings["content"] = file_hash(entry["path"]) if entry["loader"] == "file" else None
-    return _sorted({"seed": config["seed"], "benchmark": {"name": benchmark, **settings}})
+    view = {"view": "revised"} if benchmark != source else {}
+    return _sorted({"seed": config["seed"], "benchmark": {"name": source, **settings}, **view})
 
 
 def traces_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str) -> dict[str, Any]:
@@ -266,7 +274,7 @@ def traces_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: 
         {
             "items": items_settings(config, benchmark),
             "model": {"name": model, **entry, "weights": weights},
-            "prompt": {**{key: config["benchmarks"][benchmark][key] for key in ("template", "option")}, "date": entry["date"]},
+            "prompt": {**{key: config["benchmarks"][benchmark.removesuffix(REVISED)][key] for key in ("template", "option")}, "date": entry["date"]},
             "arm": {"name": arm, **config["arms"][arm]},
             "replicate": int(replicate),
             "seed": config["seed"],
@@ -339,7 +347,7 @@ def controls_settings(config: Mapping[str, Any], model: str, benchmark: str) -> 
 
 def outcomes_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What determines the outcomes: the config without what is only done with them."""
-    return _sorted({key: value for key, value in config.items() if key not in ("study", "inference", "planted")})
+    return _sorted({key: value for key, value in config.items() if key not in ("study", "inference", "planted", "interruptions")})
 
 
 def analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:
