@@ -97,7 +97,7 @@ def cuts_of(
     if length:
         for fraction in fractions:
             # 0.7 * 10 is 7.000000000000001 in floating point: round before taking the ceiling.
-            yield row("fraction", f"{fraction:g}", max(fraction > 0, math.ceil(round(fraction * length, 9))), fraction=fraction)
+            yield row("fraction", f"{fraction:g}", max(int(fraction > 0), math.ceil(round(fraction * length, 9))), fraction=fraction)
     for fraction, n in (sentences or {}).items():
         yield row("sentence", f"{fraction:g}", n, fraction=fraction)
     for partner, horizon in matched.items():
