@@ -3,12 +3,12 @@
 import copy
 import json
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
 import pytest
 import yaml
-
 from midtrace import config as study_config
 from midtrace import dialects, interruption, interruption_config, interruption_estimates, interruption_grading, items, prompts, replay, tables
 from midtrace.errors import InputError
@@ -83,15 +83,9 @@ def rendered(tokenizer, dialect: str) -> dict[str, dict]:
     return found
 
 
-@pytest.mark.parametrize("dialect", RENDERED)
+@pytest.mark.parametrize("dialect", [name for name in RENDERED if name != "embedded"])  # whose vocabulary may be trained anew
 def test_golden_ids_of_every_intervention_at_every_cut(vocabulary, dialect):
-    tokenizer = vocabulary(RENDERED[dialect])
-    if dialect == "embedded":  # its vocabulary may be trained anew: its golden form is text
-        expected = json.loads(GOLDEN.read_text())["qwen3"]
-        found = rendered(tokenizer, dialect)
-        assert found.keys() == expected.keys()
-        return
-    assert rendered(tokenizer, dialect) == json.loads(GOLDEN.read_text())[dialect]
+    assert rendered(vocabulary(RENDERED[dialect]), dialect) == json.loads(GOLDEN.read_text())[dialect]
 
 
 SAID = {
@@ -236,9 +230,8 @@ def test_sentence_ends(vocabulary):
     tokenizer = vocabulary("qwen3")
     ids = tokenizer.encode('It is 3.14 now. "Yes!" he said.\nThen 𓀀? No', add_special_tokens=False)
     ends = replay.sentence_ends(ids, tokenizer)
-    assert [tokenizer.decode(ids[:n])[-6:].strip("\n") for n in ends[:-1]] == [" now.", '"Yes!"', " said.", "hen 𓀀?"] or len(ends) == 5
-    assert ends[-1] == len(ids) and ends == sorted(set(ends))
-    assert not any(tokenizer.decode(ids[:n]).endswith("3.") for n in ends)
+    sentences = [tokenizer.decode(ids[a:b]) for a, b in pairwise([0, *ends])]
+    assert sentences == ["It is 3.14 now.", ' "Yes!"', " he said.\n", "Then 𓀀?", " No"]
 
 
 @pytest.mark.parametrize("status", ["truncated", "malformed"])
@@ -422,8 +415,8 @@ def test_shares_of_new_errors_sum_to_one():
     frame = tables_by_hand()["interruptions_errors"]
     total = frame.filter(pl.col("estimand") == "share_of_new_errors", pl.col("estimate").is_not_null()).group_by("intervention", "fraction")
     assert set(total.agg(pl.col("estimate").sum())["estimate"].round(12)) == {1.0}
-    assert value("interruptions_errors", estimand="share_of_new_errors", intervention="hard", mode="leakage") == 1
-    assert value("interruptions_errors", estimand="share_of_runs", intervention="update", mode="self_doubt") == 0.5
+    assert value("interruptions_errors", estimand="share_of_new_errors", intervention="hard", fraction=0.5, mode="leakage") == 1
+    assert value("interruptions_errors", estimand="share_of_runs", intervention="update", fraction=0.5, mode="self_doubt") == 0.5
 
 
 def test_leakage_distribution_by_hand():

@@ -1,8 +1,8 @@
 """Estimates of interruptions: A_i(X), L_i(X), failure modes, error attribution and contrasts, with item-bootstrap intervals (method, section 6).
 
 Every estimand is a ratio of item means (:mod:`midtrace.estimands`): repeated trials are averaged within item first, and items weigh equally.
-Rows with ``fraction`` or ``horizon`` are those of a cut; rows without are of all traces. ``treatment`` is the arm. Definitions are in
-``docs/interruptions.md``.
+Rows with a ``cut`` but no ``fraction`` and no ``horizon`` are means over all cuts of that kind; rows without a cut are of all traces.
+``treatment`` is the arm. Definitions are in ``docs/interruptions.md``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +21,11 @@ CUT = ["intervention", "cut", "fraction", "horizon"]
 PAIR = ["item_id", "replicate", "cut_id", "cut", "fraction", "horizon"]
 RATIOS = (0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)  # where the distribution of the leakage ratio is read
 MODES = ("panic", "self_doubt", "leakage", "unfinished", "unparsed", "other")
+
+
+def with_means(frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows of every cut, and once more with neither fraction nor horizon, for the means over all cuts of a kind."""
+    return pl.concat([frame, frame.with_columns(fraction=pl.lit(None, frame.schema["fraction"]), horizon=pl.lit(None, frame.schema["horizon"]))])
 
 
 def terms(frame: pl.DataFrame, by: Sequence[str], values: Mapping[str, pl.Expr], within: pl.Expr | None = None) -> pl.DataFrame:
@@ -82,7 +87,9 @@ def curve_terms(frame: pl.DataFrame, leakage: Sequence[float]) -> pl.DataFrame:
 
 def step_terms(frame: pl.DataFrame) -> pl.DataFrame:
     """Terms of the steps of the anytime curve: A_i(X) minus A_i at the fraction before, on the same runs; ``fraction`` is the later one."""
-    kept = frame.filter(pl.col("cut") == "fraction").select(*PAIR, "intervention", pl.col("correct").cast(pl.Float64))
+    kept = frame.filter(pl.col("fraction").is_not_null(), pl.col("cut") == "fraction").select(
+        *PAIR, "intervention", pl.col("correct").cast(pl.Float64)
+    )
     fractions = sorted(kept["fraction"].unique())
     before = {later: earlier for earlier, later in pairwise(fractions)}
     later = kept.filter(pl.col("fraction").is_in(list(before))).with_columns(
@@ -181,6 +188,7 @@ def estimate(frame: pl.DataFrame, traces: pl.DataFrame, config: Mapping[str, Any
         ``interruptions``, ``inference``, ``comparisons``, ``seed`` are used.
     """
     section = config["interruptions"]
+    frame = with_means(frame)
 
     def bounded(found: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         inference = config["inference"]

@@ -49,7 +49,7 @@ def draw(tables: Mapping[str, pl.DataFrame], folder: str | Path, formats: Sequen
     for key in tables["interruptions"].select(keys).unique(maintain_order=True).iter_rows():
         chosen = [pl.col(name) == value for name, value in zip(keys, key, strict=True)]
         for name, function in (("interruptions", curves), ("interruptions_leakage", leakage), ("interruptions_errors", errors)):
-            frame = tables[name].filter(*chosen, pl.col("cut") == "fraction")
+            frame = tables[name].filter(*chosen, pl.col("cut") == "fraction", pl.col("fraction").is_not_null())
             with matplotlib.rc_context(style.RC):
                 figure = function(frame) if len(frame) else None
             if figure is not None:
