@@ -35,9 +35,14 @@ include: "rules/continuations.smk"
 include: "rules/controls.smk"
 include: "rules/interruptions.smk"
 include: "rules/decomposition.smk"
+include: "rules/figures.smk"
+include: "rules/report.smk"
 
 
+# A stage's target asks for every file up to there, not only for the last: one that was deleted is made again.
 rule all:
     default_target: True
     input:
-        rules.decomposition.input,
+        rules.report.input,
+    message:
+        f"all of the study is there: {RESULTS}/report.html"

@@ -2,6 +2,7 @@
 import re
 
 from midtrace import devices, interruption_config
+from midtrace.figures import catalogue
 from midtrace.tables import DECOMPOSITION as TABLES
 from midtrace.tables import INTERRUPTIONS as INTERRUPTION_TABLES
 
@@ -97,13 +98,13 @@ def control_files():
     return expand(f"{RESULTS}/controls/{{model}}/{{benchmark}}.parquet", model=MODELS, benchmark=CHOICE_BENCHMARKS)
 
 
-def interruption_shards():
-    """Graded interruptions, one per model, benchmark, arm, replicate and intervention."""
+def interruption_shards(folder):
+    """The files of a stage of interruptions, one per model, benchmark, arm, replicate and intervention."""
     return [
         path
         for benchmark in interruption_config.benchmarks(config)
         for path in expand(
-            f"{RESULTS}/interruptions/{SHARD}/{{intervention}}.parquet",
+            f"{RESULTS}/{folder}/{SHARD}/{{intervention}}.parquet",
             model=MODELS,
             benchmark=benchmark,
             arm=interruption_config.arms(config),
@@ -133,3 +134,18 @@ def interrupted_traces(wildcards):
 def interruption_tables():
     """Tables of estimates of interruptions, where the study has any."""
     return expand(f"{RESULTS}/decomposition/{{table}}.parquet", table=INTERRUPTION_TABLES) if INTERVENTIONS else []
+
+
+def decomposition_files():
+    """Tables of estimates, by name."""
+    return {table: f"{RESULTS}/decomposition/{table}.parquet" for table in TABLES}
+
+
+def figure_files(*formats):
+    """Figures of the study in these formats."""
+    return expand(f"{RESULTS}/figures/{{figure}}.{{format}}", figure=catalogue.stems(study_config.figures_settings(config)), format=formats)
+
+
+def text_table_files():
+    """Decomposition tables for readers."""
+    return expand(f"{RESULTS}/tables/{{table}}.{{format}}", table=TABLES, format=["csv", "tex"])

@@ -8,6 +8,8 @@ correct, agrees_with_probe.
 
 rule continuations:
     input:
+        rules.probe.input,
+        shards("raw/continuations"),
         shards("continuations"),
 
 

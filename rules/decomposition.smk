@@ -7,6 +7,9 @@ estimate: model, benchmark, treatment, reference, estimand, horizon, readout, es
 
 rule decomposition:
     input:
+        rules.continuations.input,
+        control_files(),
+        f"{RESULTS}/outcomes.parquet",
         expand(f"{RESULTS}/decomposition/{{table}}.parquet", table=TABLES),
         interruption_tables(),
 

@@ -10,7 +10,11 @@ Runs on revised questions are traces of the benchmark {benchmark}+revised, made 
 
 rule interruptions:
     input:
-        interruption_shards(),
+        interruption_base_traces(),
+        interruption_shards("raw/interruptions"),
+        interruption_shards("interruptions"),
+    message:
+        f"interruptions are there: {RESULTS}/interruptions"
 
 
 rule interrupt_traces:
@@ -62,7 +66,7 @@ rule grade_interruptions:
 
 rule estimate_interruptions:
     input:
-        shards=interruption_shards(),
+        shards=interruption_shards("interruptions"),
         traces=interruption_base_traces(),
     output:
         **{table: f"{RESULTS}/decomposition/{table}.parquet" for table in INTERRUPTION_TABLES},

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
+
 from midtrace import config as study_config
 from midtrace import dialects, interruption, interruption_config, interruption_estimates, interruption_grading, items, prompts, replay, tables
 from midtrace.errors import InputError

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 import sample_items
 import yaml
+
 from midtrace import config as study_config
 from midtrace import interruption, interruption_config, interruption_figures, prompts, tables
 from midtrace.engines import GREEDY, GenerateRequest
@@ -32,13 +33,6 @@ def small(run, **interruptions) -> dict:
     raw["interruptions"] |= {"run": {"chains_update": run}, "fractions": [0.0, 0.5, 1.0], "interventions": SILENT, **interruptions}
     raw |= {"replicates": 1, "planted": None, "inference": {"resamples": 200}}
     return raw
-
-
-@pytest.fixture(scope="module")
-def engine():
-    from midtrace.engines.transformers import TransformersEngine
-
-    return TransformersEngine(str(ROOT / "resources/embedded"), "float64", None, 2)
 
 
 @pytest.fixture(scope="module")

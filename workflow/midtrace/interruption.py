@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from midtrace import dialects, probe, prompts, tables
+from midtrace import codedigest, dialects, probe, prompts, tables
 from midtrace.dialects import Dialect
 from midtrace.engines import Engine, GenerateRequest, Sampling, ScoreRequest, load
 from midtrace.errors import InputError
@@ -162,7 +162,7 @@ def run(
     subject = Subject.read(items, traces, settings)
     model, origin = settings["traces"]["model"], settings["traces"]
     meta = tables.metadata("interruptions", study, settings, tokenizer=tokenizer_hash(subject.tokenizer), suffix_ids=subject.suffix)
-    parts = Parts(output, tables.RawInterruptions, meta)
+    parts = Parts(output, tables.RawInterruptions, meta, codedigest.digest(__file__, model["engine"]))
     loaded = [engine] if engine else []
 
     def interrupt(names: Sequence[str]) -> pl.DataFrame:

@@ -128,7 +128,11 @@ def error_terms(frame: pl.DataFrame) -> pl.DataFrame:
 
 def paired_terms(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
     """Terms of the contrasts of two sets of interruptions at equal cuts of equal (item, replicate)."""
-    columns = [pl.col("correct").cast(pl.Float64), "answer", (pl.col("n_added_reasoning") + pl.col("n_answer")).cast(pl.Float64).alias("length")]
+    columns = [
+        pl.col("correct").cast(pl.Float64),
+        pl.col("answer"),
+        (pl.col("n_added_reasoning") + pl.col("n_answer")).cast(pl.Float64).alias("length"),
+    ]
     pairs = left.select(*PAIR, *columns).join(right.select(*PAIR, *columns), on=PAIR, suffix="_r", nulls_equal=True, validate="1:1")
     values = {
         "accuracy_difference": pl.col("correct") - pl.col("correct_r"),

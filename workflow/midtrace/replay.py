@@ -96,7 +96,7 @@ def cuts_of(
         yield row("horizon", horizon, min(horizon, length), horizon=horizon)
     if length:
         for fraction in fractions:
-            # 0.7 * 10 is 7.000000000000001 in floating point: round before taking the ceiling.
+            # 0.55 * 100 is 55.00000000000001 in floating point: round before taking the ceiling.
             yield row("fraction", f"{fraction:g}", max(int(fraction > 0), math.ceil(round(fraction * length, 9))), fraction=fraction)
     for fraction, n in (sentences or {}).items():
         yield row("sentence", f"{fraction:g}", n, fraction=fraction)
@@ -127,7 +127,7 @@ def run(traces: str | Path, partners: Mapping[str, str | Path], output: str | Pa
     for partner, path in partners.items():
         entry = settings["partners"][partner]
         other = tables.read(path, tables.RawTraces, entry["traces"])
-        treatment = other if entry["role"] == "reference" else own
+        treatment = other if entry["role"] == "reference" else own  # the role is that of this arm
         paired = own.select("item_id").join(other.select("item_id"), on="item_id")["item_id"]
         terminated = treatment.filter(pl.col("status") == "terminated", pl.col("item_id").is_in(paired.implode()))
         for item, length in terminated.select("item_id", "n_reasoning").iter_rows():
