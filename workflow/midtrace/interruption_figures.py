@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 
 import matplotlib
@@ -13,6 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from midtrace.figures import style
 
+PLAIN = "uninterrupted"
 FORMATS = ("svg", "pdf", "png")
 # Colour and hatch tell the same, so that neither is needed.
 MODES = {
@@ -23,7 +25,6 @@ MODES = {
     "unparsed": ("no readable answer", style.PURPLE, "++"),
     "other": ("none of these", "#BBBBBB", ""),
 }
-SHADES = ("#0B1F4D", "#1D4E89", "#2F7EA8", "#58A4A0", "#93B96B", "#C9B44A", "#E69F00", "#D55E00")  # dark to light and warm: ordered in grey too
 
 
 def draw(tables: Mapping[str, pl.DataFrame], folder: str | Path, formats: Sequence[str] = FORMATS) -> list[Path]:
@@ -78,11 +79,11 @@ def curves(frame: pl.DataFrame) -> Figure:
     names = _names(frame)
     updates = [name for name in names if len(frame.filter(pl.col("intervention") == name, pl.col("estimand") == "self_doubt"))]
     columns = [(title, chosen) for title, chosen in (("time pressure", [n for n in names if n not in updates]), ("updates", updates)) if chosen]
-    figure = style.new(4.9)
+    looks = dict(zip(names, cycle(style.ARMS), strict=False))
+    figure = style.new(5.2)
     grid = figure.subplots(2, len(columns), sharex=True, sharey="row", squeeze=False)
     fractions = sorted(frame["fraction"].unique())
     for column, (title, chosen) in enumerate(columns):
-        looks = dict(zip(chosen, style.ARMS, strict=False))
         for row, (estimand, scale) in enumerate((("accuracy", 100.0), ("length", 1.0))):
             axes = grid[row][column]
             for name in chosen:
@@ -94,10 +95,12 @@ def curves(frame: pl.DataFrame) -> Figure:
             _share_axis(axes, fractions)
         plain = frame.filter(pl.col("intervention").is_in(chosen), pl.col("estimand") == "uninterrupted_accuracy")["estimate"].mean()
         if isinstance(plain, float):
-            grid[0][column].axhline(100 * plain, color=style.INK, linewidth=0.9, linestyle=(0, (1, 2)), label="uninterrupted", zorder=1)
+            grid[0][column].axhline(100 * plain, color=style.INK, linewidth=0.9, linestyle=(0, (1, 2)), label=PLAIN, zorder=1)
         grid[0][column].set_title(title)
         grid[1][column].set_xlabel("share X of the reasoning kept, %")
-        grid[0][column].legend(loc="lower right", ncols=2 if len(chosen) > 3 else 1)
+    found = {label: handle for axes in grid[0] for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    order = sorted(found, key=lambda label: label == PLAIN)
+    figure.legend([found[label] for label in order], order, loc="outside upper center", ncols=4)
     grid[0][0].set(ylabel="accuracy, %", ylim=(0, 103))
     grid[1][0].set_ylabel("tokens after the interruption")
     grid[1][0].set_ylim(bottom=0)
@@ -126,20 +129,26 @@ def leakage(frame: pl.DataFrame) -> Figure:
     frame
         Rows of ``interruptions_leakage`` at fractions, of one model, benchmark and arm.
     """
-    names, fractions = _names(frame), sorted(frame["fraction"].unique())
-    figure, panels = _panels(names, 1.75)
-    places = np.linspace(0, len(SHADES) - 1, len(fractions)).round().astype(int)
+    longer = frame.filter(pl.col("ratio") > 1, pl.col("estimate") > 0)["intervention"].unique()
+    names, fractions = [name for name in _names(frame) if name in longer], sorted(frame["fraction"].unique())
+    if not names:
+        return style.nothing("No answer segment is longer than the uninterrupted one.")
+    figure, panels = _panels(names, 2.3 if len(names) <= 4 else 1.75)
+    shades = matplotlib.colormaps["viridis"](np.linspace(0, 0.93, len(fractions)))
     for axes, name in zip(panels, names, strict=True):
-        for shade, fraction in zip(places, fractions, strict=True):
+        for shade, fraction in reversed(list(zip(shades, fractions, strict=True))):
             one = frame.filter(pl.col("intervention") == name, pl.col("fraction") == fraction).sort("ratio")
-            axes.plot(one["ratio"], 100 * one["estimate"], color=SHADES[shade], marker=".", label=f"X = {100 * fraction:g}%")
+            label = f"X = {100 * fraction:g}%"
+            axes.plot(one["ratio"], 100 * one["estimate"], color=shade, marker="o", drawstyle="steps-pre", label=label)
         axes.set_title(name)
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(FixedLocator([0.5, 1, 2, 5, 10, 20]))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.set_ylim(-3, 103)
-    _finish(figure, panels, "answer length / uninterrupted answer length", "runs at or above, %")
+    without = [name for name in _names(frame) if name not in names]
+    note = f"\nAnswers are not longer after {', '.join(without)}." if without else ""
+    _finish(figure, panels, "answer length / uninterrupted answer length" + note, "runs at or above, %")
     return figure
 
 
