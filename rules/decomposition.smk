@@ -11,6 +11,7 @@ rule decomposition:
         control_files(),
         f"{RESULTS}/outcomes.parquet",
         expand(f"{RESULTS}/decomposition/{{table}}.parquet", table=TABLES),
+        interruption_tables(),
 
 
 rule tabulate_outcomes:
@@ -37,6 +38,7 @@ rule decompose:
         **stage_files(),
         outcomes=rules.tabulate_outcomes.output[0],
         controls=control_files(),
+        interruptions=interruption_tables(),
     output:
         **{table: f"{RESULTS}/decomposition/{table}.parquet" for table in TABLES},
     log:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent
 # Change how files are stored, logged or resumed, or refuse input; never what a result is.
-NEUTRAL = {"errors", "logs", "tables", "partial", "codedigest", "config"}
+NEUTRAL = {"errors", "logs", "tables", "partial", "codedigest", "config", "interruption_config"}
 
 
 def digest(script: str | Path, engine: str | None = None) -> str:

@@ -41,7 +41,7 @@ def run(
     spelled = spellings(tokenizer, prompts.labels(max(len(item["options"]) for item in chosen)), settings["readouts"]["spellings"] == "extended")
     candidates = sorted({i for ids in spelled.values() for i in ids})
     suffix = prompts.closing_ids(dialect, settings["stem"], tokenizer)
-    opening = [] if dialect.opening_in_prompt else [dialects.token_id(tokenizer, dialect.opening)]
+    opening = dialects.opening_ids(tokenizer, dialect)
     reserved = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     ordinary = [i for i in sorted(tokenizer.get_vocab().values()) if i not in reserved]
     engine = engine or load(model, threads)

@@ -27,7 +27,8 @@ def run(
     outcomes
         ``outcomes.parquet``.
     inputs
-        Shards by stage: ``item_tables``, ``traces``, ``cuts``, ``readouts``, ``continuations``, ``controls``.
+        Shards by stage: ``item_tables``, ``traces``, ``cuts``, ``readouts``, ``continuations``, ``controls``; and tables of estimates,
+        ``interruptions``.
     planted_file
         Planted effects, or None.
     outputs
@@ -38,7 +39,9 @@ def run(
     frames = read_stages(inputs, settings["outcomes"])
     frames["outcomes"] = tables.read(outcomes, tables.Outcomes, settings["outcomes"])
     found = decompose(frames, settings)
-    found["planted"] = planted.compare(found, planted_file)
+    # Tables that another rule wrote: they are held against what was planted too.
+    others = {Path(path).stem: pl.read_parquet(path) for path in inputs.get("interruptions", ())}
+    found["planted"] = planted.compare({**found, **others}, planted_file)
     for name, path in outputs.items():
         frame = shape(found[name], name)
         tables.write(

@@ -11,6 +11,7 @@ import polars as pl
 
 from midtrace import tables
 from midtrace.chains import LENGTHS, Chain, draw_held_out, is_held_out
+from midtrace.config import REVISED
 from midtrace.errors import InputError
 from midtrace.prompts import labels
 from midtrace.seeds import stable_hash
@@ -33,6 +34,8 @@ def run(output: str | Path, study: str, settings: Mapping[str, Any]) -> None:
         See :func:`midtrace.config.items_settings`.
     """
     frame = load(settings["benchmark"], settings["seed"])
+    if settings.get("view") == "revised":
+        frame = revised(frame, output)
     tables.write(frame, output, tables.Items, tables.metadata("items", study, settings))
 
 
@@ -52,6 +55,41 @@ def load(benchmark: Mapping[str, Any], seed: int) -> pl.DataFrame:
         where = f"benchmark {benchmark['name']}"
     check(frame, where)
     return draw(frame, benchmark["n"], seed) if benchmark["loader"] == "file" else frame
+
+
+def revised(frame: pl.DataFrame, where: object) -> pl.DataFrame:
+    """The items of an update benchmark as they are asked before the update arrives: a benchmark of its own, named ``{benchmark}+revised``.
+
+    Parameters
+    ----------
+    frame
+        Items with an update.
+    where
+        For messages.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same items with ``revised_question`` as their question and ``stale_answer`` as its right answer; ids start with the new name.
+
+    Raises
+    ------
+    InputError
+        If an item has no update.
+    """
+    without = frame.filter(pl.col("update").is_null())
+    if len(without):
+        raise InputError(where, f"item {without['item_id'][0]}, update", "missing", "items that all have revised_question, update and stale_answer")
+    nothing = pl.lit(None, pl.String)
+    return frame.with_columns(
+        item_id=pl.col("benchmark") + REVISED + pl.col("item_id").str.slice(pl.col("benchmark").str.len_chars()),
+        benchmark=pl.col("benchmark") + REVISED,
+        question="revised_question",
+        answer="stale_answer",
+        revised_question=nothing,
+        update=nothing,
+        stale_answer=nothing,
+    )
 
 
 def generate_chains(benchmark: Mapping[str, Any], seed: int) -> pl.DataFrame:
