@@ -78,7 +78,9 @@ def summary(
     items, owner = np.unique(kept["item_id"].to_numpy(), return_inverse=True)
     until = max(horizons)
     groups = None if strata is None else [strata[item] for item in items]
-    found = np.concatenate([resampled(lengths, completed, owner, weights, horizons) for weights in weight_chunks(len(items), resamples, seed, groups)])
+    found = np.concatenate(
+        [resampled(lengths, completed, owner, weights, horizons) for weights in weight_chunks(len(items), resamples, seed, groups)]
+    )
     tail = (1 - level) / 2
     low, high = np.quantile(found, [tail, 1 - tail], axis=0)
     return pl.DataFrame(

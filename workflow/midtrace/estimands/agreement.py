@@ -8,6 +8,7 @@ import polars as pl
 from midtrace.inference.bootstrap import bootstrap_function, ratio
 
 UNPARSED = "(unparsed)"  # an answer that could not be read is a category of its own and agrees with nothing
+ESTIMANDS = ("agreement", "kappa", "accuracy_probe", "accuracy_answer", "accuracy_gap")
 
 
 def kappa_of_shares(agreement: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -35,9 +36,7 @@ def kappa_of_shares(agreement: np.ndarray, first: np.ndarray, second: np.ndarray
     return np.where(room > 1e-12, ratio(agreement - chance, np.where(room > 1e-12, room, 0.0)), np.nan)
 
 
-def agreement(
-    frame: pl.DataFrame, by: Sequence[str], *, resamples: int, level: float, seed: int, method: str = "percentile"
-) -> pl.DataFrame:
+def agreement(frame: pl.DataFrame, by: Sequence[str], *, resamples: int, level: float, seed: int, method: str = "percentile") -> pl.DataFrame:
     """Agreement of two readings of the same runs, with item-bootstrap limits.
 
     Parameters
@@ -68,33 +67,35 @@ def agreement(
         *((pl.col("choice") == category).alias(f"_c{k}") for k, category in enumerate(categories)),
         *((pl.col("answer") == category).alias(f"_a{k}") for k, category in enumerate(categories)),
     ]
-    n = len(categories)
-    found = []
-    for key, part in filled.group_by(by, maintain_order=True) if by else [((), filled)]:
-        means = part.select("item_id", *columns).group_by("item_id").agg(pl.exclude("item_id").cast(pl.Float64).mean()).sort("item_id")
-        n_items = len(means)
+    names = [f"_c{k}" for k in range(len(categories))], [f"_a{k}" for k in range(len(categories))]
+    values = ["_same", "_probe", "_answer", *names[0], *names[1]]
+    means = (
+        filled.select(*by, "item_id", *columns)
+        .group_by(*by, "item_id", maintain_order=True)
+        .agg(pl.col(values).cast(pl.Float64).mean(), pairs=pl.len())
+        .sort("item_id", maintain_order=True)
+    )
+    split = 3 + len(categories)
 
-        def statistic(sums: np.ndarray, n_items: int = n_items) -> np.ndarray:
-            shares = sums / n_items
-            kappa = kappa_of_shares(shares[:, 0], shares[:, 3 : 3 + n], shares[:, 3 + n :])
-            return np.column_stack([shares[:, 0], kappa, shares[:, 1], shares[:, 2], shares[:, 1] - shares[:, 2]])
+    def statistic(sums: np.ndarray) -> np.ndarray:
+        shares = sums[:, :-1] / sums[:, -1:]  # the last column counts items
+        kappa = kappa_of_shares(shares[:, 0], shares[:, 3:split], shares[:, split:])
+        return np.column_stack([shares[:, 0], kappa, shares[:, 1], shares[:, 2], shares[:, 1] - shares[:, 2]])
 
-        values = means.drop("item_id").to_numpy()
-        result = bootstrap_function(values, statistic, resamples=resamples, level=level, seed=seed, method=method)
-        found.append(
-            pl.DataFrame(
-                {
-                    "estimand": ["agreement", "kappa", "accuracy_probe", "accuracy_answer", "accuracy_gap"],
-                    "estimate": result.estimate,
-                    "ci_low": result.low,
-                    "ci_high": result.high,
-                    "n_items": n_items,
-                    "n_pairs": len(part),
-                    "method": result.method,
-                }
-            ).with_columns(pl.lit(value, part.schema[name]).alias(name) for name, value in zip(by, key, strict=True))
-        )
-    return pl.concat(found).with_columns(pl.col("estimate", "ci_low", "ci_high").fill_nan(None))
+    found: dict[str, list] = {name: [] for name in (*by, "estimand", "estimate", "ci_low", "ci_high", "n_items", "n_pairs", "method")}
+    parts = means.partition_by(by, as_dict=True, maintain_order=True) if by else {(): means}
+    for key, part in parts.items():
+        sums = np.column_stack([part.select(values).to_numpy(), np.ones(len(part))])
+        result = bootstrap_function(sums, statistic, resamples=resamples, level=level, seed=seed, method=method)
+        for row in zip(ESTIMANDS, result.estimate, result.low, result.high, strict=True):
+            for name, value in zip(found, (*key, *row, len(part), part["pairs"].sum(), result.method), strict=True):
+                found[name].append(value)
+    schema = {**{name: frame.schema[name] for name in by}, "n_items": pl.Int64, "n_pairs": pl.Int64}
+    return (
+        pl.DataFrame(found, schema_overrides=schema)
+        .sort(by, maintain_order=True)
+        .with_columns(pl.col("estimate", "ci_low", "ci_high").fill_nan(None))
+    )
 
 
 def falsifier_rows(readouts: pl.DataFrame, traces: pl.DataFrame, treatment: str, reference: str, context: str, context_arm: str) -> pl.DataFrame:
@@ -141,7 +142,9 @@ def binned(frame: pl.DataFrame, edges: Sequence[float]) -> pl.DataFrame:
     upper = pl.lit(None, pl.Float64)
     for edge in reversed(edges):
         upper = pl.when(pl.col("prefix_fraction") <= edge).then(edge).otherwise(upper)
-    return pl.concat([frame.with_columns(fraction=pl.lit(None, pl.Float64)), frame.with_columns(fraction=upper).sort("fraction", maintain_order=True)])
+    return pl.concat(
+        [frame.with_columns(fraction=pl.lit(None, pl.Float64)), frame.with_columns(fraction=upper).sort("fraction", maintain_order=True)]
+    )
 
 
 def later_rows(readouts: pl.DataFrame, traces: pl.DataFrame, horizons: Sequence[int]) -> pl.DataFrame:
@@ -163,9 +166,9 @@ def later_rows(readouts: pl.DataFrame, traces: pl.DataFrame, horizons: Sequence[
         active at B + k.
     """
     active = readouts.filter(pl.col("cut") == "horizon", pl.col("context") == "policy", ~pl.col("complete"))
-    steps = pl.DataFrame(
-        {"horizon": horizons[:-1], "later": horizons[1:]}, schema={"horizon": pl.Int32, "later": pl.Int32}
-    ).with_columns(k=pl.col("later") - pl.col("horizon"))
+    steps = pl.DataFrame({"horizon": horizons[:-1], "later": horizons[1:]}, schema={"horizon": pl.Int32, "later": pl.Int32}).with_columns(
+        k=pl.col("later") - pl.col("horizon")
+    )
     at = active.select("trace_id", "horizon", "choice", probe_correct="correct").join(steps, on="horizon")
     after = active.select("trace_id", later="horizon", answer="choice", answer_correct="correct")
     joined = at.join(after, on=["trace_id", "later"]).join(traces.select("trace_id", "item_id", "arm"), on="trace_id")

@@ -55,11 +55,7 @@ def score_terms(outcomes: pl.DataFrame, treatment: str, reference: str, common: 
     for name, (value, within) in SCORES.items():
         found += [named(side, f"{name}_{role}", by, value, within) for role, side in sides.items()]
         if name in CONTRASTS:
-            ends = [
-                side.select(value.cast(pl.Float64).alias("value"), inside=pl.lit(True) if within is None else within) for side in sides.values()
-            ]
-            pairs = both.select(PAIR_KEYS).with_columns(
-                difference=ends[0]["value"] - ends[1]["value"], inside=ends[0]["inside"] & ends[1]["inside"]
-            )
+            ends = [side.select(value.cast(pl.Float64).alias("value"), inside=pl.lit(True) if within is None else within) for side in sides.values()]
+            pairs = both.select(PAIR_KEYS).with_columns(difference=ends[0]["value"] - ends[1]["value"], inside=ends[0]["inside"] & ends[1]["inside"])
             found.append(named(pairs, f"{name}_contrast", by, pl.col("difference"), pl.col("inside")))
     return pl.concat(found)

@@ -50,7 +50,7 @@ def weight_chunks(
     if strata is None:
         if n_items * resamples <= CACHED:
             weights = _weights(n_items, resamples, seed)
-            yield from (weights[at : at + chunk] for at in range(0, resamples, chunk))
+            yield from (weights[at : at + chunk].astype(np.float64) for at in range(0, resamples, chunk))
         else:
             rng = _generator(n_items, seed)
             yield from (_draw(rng, n_items, min(chunk, resamples - at)) for at in range(0, resamples, chunk))
@@ -80,9 +80,9 @@ def _draw(rng: np.random.Generator, n_items: int, rows: int) -> np.ndarray:
     return rng.multinomial(n_items, np.full(n_items, 1 / n_items), size=rows).astype(np.float64)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _weights(n_items: int, resamples: int, seed: int) -> np.ndarray:
-    weights = _draw(_generator(n_items, seed), n_items, resamples)
+    weights = _draw(_generator(n_items, seed), n_items, resamples).astype(np.uint16)
     weights.flags.writeable = False
     return weights
 

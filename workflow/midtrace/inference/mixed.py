@@ -100,7 +100,7 @@ def crossed_intercepts(
     if why:
         return _item_means(y, x, item, level, why)
     problem = _Profile.of(y, x, item, replicate)
-    ratios, converged = _search(problem)
+    ratios, converged = (_closed_form(problem), True) if problem.balanced() else _search(problem)
     if not converged:
         return _item_means(y, x, item, level, "fallback: the optimiser did not converge")
     ratios = np.where(ratios < TINY, 0.0, ratios)
@@ -127,6 +127,10 @@ def _unfit(y: np.ndarray, x: np.ndarray, item: np.ndarray, replicate: np.ndarray
         return "fallback: no item has two rows, so items cannot be told from the residual"
     if np.linalg.norm(y - x @ np.linalg.lstsq(x, y, rcond=None)[0]) <= 1e-12 * max(1.0, np.linalg.norm(y)):
         return "fallback: the values do not vary"
+    first = np.zeros(n_items)
+    first[item] = y
+    if (y == first[item]).all():
+        return "fallback: replicates do not differ within any item, so the residual variance is 0"
     return None
 
 
@@ -164,19 +168,21 @@ class _Profile:
         reduced = product[np.ix_(keep, keep)] - t_replicate * cross.T @ np.linalg.solve(core, cross)
         return reduced, log_det + float(np.linalg.slogdet(core)[1])
 
-    def start(self) -> np.ndarray:
-        """Where the search begins: the analysis of variance, exact for balanced data; (item, replicate) over residual standard deviations."""
+    def mean_squares(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of squares and degrees of freedom of items, replicates and residual about the mean; exact for balanced data."""
         p, (size, count) = self.n_effects, self.sizes.T
-        replicates = self.total.diagonal()[p:-1]
-        mean_y = self.total[p:-1, -1].sum() / self.rows
-        by_item = float((self.within[:, -1, -1] / size).sum()) - self.rows * mean_y**2
-        by_replicate = float((self.total[p:-1, -1] ** 2 / replicates).sum()) - self.rows * mean_y**2
-        n_items, n_replicates = count.sum(), len(replicates)
-        whole = float(self.total[-1, -1]) - self.rows * mean_y**2
-        residual = max(whole - by_item - by_replicate, 1e-3 * whole) / max(self.rows - n_items - n_replicates + 1, 1)
-        item = max(by_item / (n_items - 1) / residual - 1, 0.0) / (self.rows / n_items)
-        replicate = max(by_replicate / (n_replicates - 1) / residual - 1, 0.0) / (self.rows / n_replicates)
-        return np.clip(np.sqrt([item, replicate]), 0.01, LARGEST)
+        by_replicate, weight = self.total[p:-1, -1], self.total.diagonal()[p:-1]
+        center = by_replicate.sum() ** 2 / self.rows
+        item = float((self.within[:, -1, -1] / size).sum()) - center
+        replicate = float((by_replicate**2 / weight).sum()) - center
+        residual = float(self.total[-1, -1]) - center - item - replicate
+        n_items, n_replicates = int(count.sum()), len(weight)
+        return np.array([item, replicate, residual]), np.array([n_items - 1, n_replicates - 1, self.rows - n_items - n_replicates + 1])
+
+    def balanced(self) -> bool:
+        """Whether every item has every replicate once, and the mean is the only effect."""
+        p, n_items = self.n_effects, self.sizes[:, 1].sum()
+        return p == 1 and self.total[0, 0] == self.rows == self.total[0, 1:-1].sum() and bool((self.within.sum(0)[1:-1, 1:-1] == n_items).all())
 
     def solve(self, t_item: float, t_replicate: float) -> tuple[np.ndarray, np.ndarray, float, float]:
         """Effects, their covariance, the residual variance, and -2 x the restricted log likelihood, at given variance ratios."""
@@ -203,22 +209,48 @@ class _Profile:
         return variances[2] * np.diag(np.linalg.inv(reduced[: self.n_effects, : self.n_effects]))
 
 
+def _closed_form(problem: _Profile) -> np.ndarray:
+    """Variance ratios (item, replicate) of balanced data: the analysis of variance, with mean squares below the residual one pooled with it."""
+    squares, df = problem.mean_squares()
+    per_level = np.array([len(problem.total) - problem.n_effects - 1, problem.sizes[:, 1].sum()])  # rows per item, per replicate
+    best, ratios = np.inf, np.zeros(2)
+    for pooled in ((), (0,), (1,), (0, 1)):
+        members = [*pooled, 2]
+        levels = np.maximum(squares, 0) / np.maximum(df, 1)
+        levels[members] = squares[members].sum() / df[members].sum()
+        if levels[2] <= 0 or (levels[:2] < levels[2]).any():
+            continue
+        criterion = float((df * np.log(levels)).sum())
+        if criterion < best:
+            best, ratios = criterion, (levels[:2] / levels[2] - 1) / per_level
+    return ratios
+
+
 def _search(problem: _Profile) -> tuple[np.ndarray, bool]:
     """Variance ratios (item, replicate) at the optimum; standard deviations are searched, so that zero is a smooth end."""
 
     def target(deviation: np.ndarray) -> float:
         return problem.solve(*np.square(deviation))[3]
 
+    squares, df = problem.mean_squares()
+    residual = max(squares[2] / max(df[2], 1), 1e-3 * squares.sum() / df.sum())
+    rows_per_level = problem.rows / (df[:2] + 1)
+    start = np.clip(np.sqrt(np.maximum(squares[:2] / df[:2] / residual - 1, 0) / rows_per_level), 0.01, LARGEST)
     options = {"ftol": 1e-13, "gtol": 1e-7}
-    found = optimize.minimize(target, problem.start(), method="L-BFGS-B", bounds=[(0, LARGEST)] * 2, options=options)
+    found = optimize.minimize(target, start, method="L-BFGS-B", bounds=[(0, LARGEST)] * 2, options=options)
     point, best = _newton(target, found.x, float(found.fun))
     # A component that the likelihood does not need is zero: then the other one is searched alone.
     for index in np.flatnonzero(point < 0.3):
         mask = np.arange(2) != index
-        alone = optimize.minimize_scalar(lambda d: target(d * mask), bounds=(0, 2 * point[1 - index] + 1), method="bounded", options={"xatol": 1e-7})
-        for candidate in (alone.x * mask, 0.0 * mask):
-            if target(candidate) <= best + 1e-7:
-                point, best = candidate, min(best, target(candidate))
+
+        def alone(deviation: float, mask: np.ndarray = mask) -> float:
+            return target(deviation * mask)
+
+        end = 2 * point[1 - index] + 1
+        only = optimize.minimize_scalar(alone, bounds=(0, end), method="bounded", options={"xatol": 1e-7})
+        for deviation in (only.x, 0.0):
+            if alone(deviation) <= best + 1e-7:
+                point, best = deviation * mask, min(best, alone(deviation))
     # A gradient test that holds at the boundary too: no small step along an axis is better.
     near = [np.clip(point + step * axis, 0, LARGEST) for axis in np.eye(2) for step in (-1e-3, 1e-3)]
     converged = bool(np.isfinite(best)) and point.max() < LARGEST and all(target(step) >= best - 1e-6 for step in near)

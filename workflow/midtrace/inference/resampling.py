@@ -86,7 +86,9 @@ def nested_bootstrap(
         draws.append(ratio(sums[:, : top.shape[2]], sums[:, top.shape[2] :]))
     share = present / counts[:, None]
     estimate = ratio(np.einsum("ir,irk->k", share, top), np.einsum("ir,irk->k", share, bottom))
-    return _bands(estimate, np.concatenate(draws), level, families, scaled, f"nested bootstrap (items, replicates within item), {resamples} resamples")
+    return _bands(
+        estimate, np.concatenate(draws), level, families, scaled, f"nested bootstrap (items, replicates within item), {resamples} resamples"
+    )
 
 
 def two_way_bootstrap(
