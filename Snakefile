@@ -34,9 +34,11 @@ include: "rules/probe.smk"
 include: "rules/continuations.smk"
 include: "rules/controls.smk"
 include: "rules/decomposition.smk"
+include: "rules/claims.smk"
 
 
 rule all:
     default_target: True
     input:
         rules.decomposition.input,
+        rules.claims.input,

@@ -1,6 +1,7 @@
 """Does the probe read what the model would answer? Agreement, kappa, accuracy gap, the falsifier, and later readouts (method, 4.7)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -90,7 +91,7 @@ def agreement(frame: pl.DataFrame, by: Sequence[str], *, resamples: int, level: 
         for row in zip(ESTIMANDS, result.estimate, result.low, result.high, strict=True):
             for name, value in zip(found, (*key, *row, len(part), part["pairs"].sum(), result.method), strict=True):
                 found[name].append(value)
-    schema = {**{name: frame.schema[name] for name in by}, "n_items": pl.Int64, "n_pairs": pl.Int64}
+    schema: Any = {**{name: frame.schema[name] for name in by}, "n_items": pl.Int64, "n_pairs": pl.Int64}
     return (
         pl.DataFrame(found, schema_overrides=schema)
         .sort(by, maintain_order=True)

@@ -87,6 +87,6 @@ def availability_terms(outcomes: pl.DataFrame, treatment: str, reference: str, c
             sides.append(runs.select(KEYS).with_columns(area=pl.Series(area(values, horizons), dtype=pl.Float64)))
     pairs = sides[0].join(sides[1], on=KEYS, suffix="_r", validate="1:1").sort(KEYS)
     defined = pl.col("area").is_finite() & pl.col("area_r").is_finite()
-    values = {"auc_treatment": pl.col("area"), "auc_reference": pl.col("area_r"), "auc_contrast": pl.col("area") - pl.col("area_r")}
-    found = [named(pairs, name, [], value, defined) for name, value in values.items()]
+    means = {"auc_treatment": pl.col("area"), "auc_reference": pl.col("area_r"), "auc_contrast": pl.col("area") - pl.col("area_r")}
+    found = [named(pairs, name, [], value, defined) for name, value in means.items()]
     return pl.concat([*found, named(pairs, "auc_undefined", [], ~defined)])

@@ -125,7 +125,7 @@ def _unfit(y: np.ndarray, x: np.ndarray, item: np.ndarray, replicate: np.ndarray
         return "fallback: one replicate, whose items cannot be told from the residual"
     if n_items >= rows:
         return "fallback: no item has two rows, so items cannot be told from the residual"
-    if np.linalg.norm(y - x @ np.linalg.lstsq(x, y, rcond=None)[0]) <= 1e-12 * max(1.0, np.linalg.norm(y)):
+    if np.linalg.norm(y - x @ np.linalg.lstsq(x, y, rcond=None)[0]) <= 1e-12 * max(1.0, float(np.linalg.norm(y))):
         return "fallback: the values do not vary"
     first = np.zeros(n_items)
     first[item] = y
@@ -285,7 +285,7 @@ def _newton(target: Callable[[np.ndarray], float], point: np.ndarray, best: floa
 def _satterthwaite(problem: _Profile, ratios: np.ndarray, scale: float) -> np.ndarray:
     """Degrees of freedom 2 v^2 / Var(v) of each effect's variance v, by differentiation over the components that are not zero."""
     variances = np.array([*(ratios * scale), scale])
-    free = np.flatnonzero(variances > 0)
+    free = [int(index) for index in np.flatnonzero(variances > 0)]
     steps = 1e-4 * variances
 
     def at(moves: dict[int, float]) -> np.ndarray:
