@@ -35,10 +35,12 @@ include: "rules/continuations.smk"
 include: "rules/controls.smk"
 include: "rules/decomposition.smk"
 include: "rules/claims.smk"
+include: "rules/figures.smk"
+include: "rules/report.smk"
 
 
 rule all:
     default_target: True
     input:
-        rules.decomposition.input,
-        rules.claims.input,
+        RESULTS + "/report.html",
+        RESULTS + "/claims.json",

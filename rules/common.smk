@@ -2,6 +2,7 @@
 import re
 
 from midtrace import devices
+from midtrace.figures import catalogue
 from midtrace.tables import DECOMPOSITION as TABLES
 
 RESULTS = f"results/{config['study']}"
@@ -91,3 +92,18 @@ def control_files():
     if not config["controls"]["items"]:
         return []
     return expand(f"{RESULTS}/controls/{{model}}/{{benchmark}}.parquet", model=MODELS, benchmark=CHOICE_BENCHMARKS)
+
+
+def decomposition_files():
+    """Tables of estimates, by name."""
+    return {table: f"{RESULTS}/decomposition/{table}.parquet" for table in TABLES}
+
+
+def figure_files(*formats):
+    """Figures of the study in these formats."""
+    return expand(f"{RESULTS}/figures/{{figure}}.{{format}}", figure=catalogue.stems(study_config.figures_settings(config)), format=formats)
+
+
+def text_table_files():
+    """Decomposition tables for readers."""
+    return expand(f"{RESULTS}/tables/{{table}}.{{format}}", table=TABLES, format=["csv", "tex"])

@@ -8,6 +8,7 @@ correct, agrees_with_probe.
 
 rule continuations:
     input:
+        rules.probe.input,
         shards("continuations"),
 
 

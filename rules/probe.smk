@@ -7,6 +7,7 @@ candidate_mass, choice, q_gold, correct, brier, log_loss, gold_log_odds.
 
 rule probe:
     input:
+        rules.replay.input,
         shards("readouts", CHOICE_BENCHMARKS),
 
 

@@ -6,6 +6,7 @@ Makes cuts/.../r{replicate}.parquet: one row per trace and cut; key (trace_id, c
 
 rule replay:
     input:
+        rules.traces.input,
         shards("cuts"),
 
 

@@ -70,7 +70,10 @@ def grade_continuations(
     by_trace = _by(tables.read(traces, tables.Traces, origin), "trace_id")
     probed: dict[tuple, str] = {}
     if readouts:
-        frame = tables.read(readouts, tables.Readouts)
+        # The two stages share all settings but their own.
+        shared = {key: value for key, value in settings.items() if key != "continuations"}
+        own = tables.read_metadata(readouts)["identity"].get("readouts")
+        frame = tables.read(readouts, tables.Readouts, {**shared, "readouts": own})
         keys = ("trace_id", "cut_id", "context", "context_arm", "choice")
         probed = {row[:4]: row[4] for row in frame.select(keys).iter_rows()}
     found = [

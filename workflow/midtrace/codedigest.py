@@ -69,7 +69,15 @@ def _tree(path: Path) -> str:
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [entry for entry in node.body if not _is_text(entry)]
-    return ast.dump(tree)
+    return _text(tree)
+
+
+def _text(node: object) -> str:
+    """A node as text. Not :func:`ast.dump`, whose output differs between versions of Python: empty fields come and go."""
+    if isinstance(node, ast.AST):
+        fields = ",".join(f"{name}={_text(value)}" for name, value in ast.iter_fields(node) if value is not None and value != [])
+        return f"{type(node).__name__}({fields})"
+    return f"[{','.join(map(_text, node))}]" if isinstance(node, list) else repr(node)
 
 
 def _is_text(node: ast.stmt) -> bool:

@@ -6,6 +6,7 @@ what a change concerns) and the identity in the metadata of its files (so that a
 
 import copy
 import hashlib
+import math
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -21,6 +22,8 @@ from midtrace.errors import InputError
 
 SCHEMA = Path(__file__).parents[1] / "schemas" / "config.schema.yaml"
 SMALL_FILE = 64 * 2**20  # local weights up to this size are hashed whole
+TYPES = {"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number", "number": "a number", "null": "null"}
+NAME = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
 LOADERS = ("chains", "chains_update", "file")
 
 
@@ -86,12 +89,17 @@ def validate(config: Any, where: object) -> dict[str, Any]:
 
 def _filling_validator() -> type:
     base = jsonschema.Draft202012Validator
+    # As people mean it: 2.0 is no whole number, true is no number, and neither is .nan, which passes every bound.
+    types = base.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+    types = types.redefine("number", lambda _, value: type(value) is int or (type(value) is float and math.isfinite(value)))
 
     def properties(validator, values, instance, subschema):
         if isinstance(instance, dict):
             for key, sub in values.items():
                 if "default" in sub:
                     instance.setdefault(key, copy.deepcopy(sub["default"]))
+                if sub.get("type") == "number" and type(instance.get(key)) is int:
+                    instance[key] = float(instance[key])  # 1 instead of 1.0 must not look like another config
         yield from base.VALIDATORS["properties"](validator, values, instance, subschema)
 
     def additional(validator, value, instance, subschema):
@@ -101,12 +109,14 @@ def _filling_validator() -> type:
                     instance[key] = copy.deepcopy(value["default"])  # "baseline:" with nothing after it
         yield from base.VALIDATORS["additionalProperties"](validator, value, instance, subschema)
 
-    return jsonschema.validators.extend(base, {"properties": properties, "additionalProperties": additional})
+    return jsonschema.validators.extend(base, {"properties": properties, "additionalProperties": additional}, type_checker=types)
 
 
 def _schema_error(error: jsonschema.ValidationError, where: object) -> InputError:
     path = ".".join(str(part) for part in error.absolute_path)
     rule, value = error.validator, error.validator_value
+    if "propertyNames" in error.absolute_schema_path:
+        return InputError(where, f"{path}.{error.instance}", "is no name", NAME)
     if rule == "additionalProperties":
         known = error.schema.get("properties", {})
         unknown = [key for key in error.instance if key not in known]
@@ -116,7 +126,7 @@ def _schema_error(error: jsonschema.ValidationError, where: object) -> InputErro
         return InputError(where, f"{path}.{absent[0]}".lstrip("."), "missing", "a value is required")
     wanted = {
         "enum": lambda: ", ".join(map(str, value)),
-        "type": lambda: " or ".join(value) if isinstance(value, list) else value,
+        "type": lambda: " or ".join(TYPES[kind] for kind in ([value] if isinstance(value, str) else value)),
         "minimum": lambda: f"at least {value}",
         "maximum": lambda: f"at most {value}",
         "exclusiveMinimum": lambda: f"more than {value}",
@@ -126,7 +136,7 @@ def _schema_error(error: jsonschema.ValidationError, where: object) -> InputErro
         "minProperties": lambda: f"at least {value} entry",
         "minLength": lambda: "some text",
         "uniqueItems": lambda: "entries that differ",
-        "pattern": lambda: f"text that matches {value}",
+        "pattern": lambda: NAME if value == schema()["$defs"]["name"]["pattern"] else f"text that matches {value}",
     }.get(rule, lambda: f"{rule} {value}")()
     return InputError(where, path or "config", f"is {_brief(error.instance)}", wanted)
 
@@ -174,7 +184,12 @@ def _check_model(name: str, model: Mapping[str, Any], where: object) -> None:
     if not Path(source).is_dir() and (source.count("/") != 1 or source.startswith((".", "/"))):
         raise InputError(where, f"models.{name}.source", f"{source!r} is no folder here and no hub id", "an existing folder, or owner/name")
     if not Path(source).is_dir() and not model["revision"]:
-        raise InputError(where, f"models.{name}.revision", "is null for a hub model", "a pinned commit")
+        raise InputError(
+            where,
+            f"models.{name}.revision",
+            f"is null, but {source!r} is no folder here, so a hub id",
+            "an existing folder as source, or a pinned commit as revision",
+        )
 
 
 def _check_benchmark(name: str, benchmark: Mapping[str, Any], where: object) -> None:
@@ -357,5 +372,30 @@ def analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:
             "inference": config["inference"],
             "seed": config["seed"],
             "planted": file_hash(config["planted"]) if config["planted"] else None,
+        }
+    )
+
+
+def figures_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What figures and tables for readers are drawn from, and which of them there are."""
+    return _sorted(
+        {
+            "analysis": analysis_settings(config),
+            "answer_kinds": {name: config["benchmarks"][name]["answer_kind"] for name in selected(config, "benchmarks")},
+            "arms": arms(config),
+            "controls": bool(config["controls"]["items"]),
+        }
+    )
+
+
+def report_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the report says besides: how the arms prompt, and which thresholds flag a readout."""
+    return _sorted(
+        {
+            "figures": figures_settings(config),
+            "arms": {name: config["arms"][name] for name in all_arms(config)},
+            "replicates": config["replicates"],
+            "readouts": config["readouts"],
+            "continuations": config["continuations"],
         }
     )

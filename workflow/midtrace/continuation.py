@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from midtrace import dialects, tables
+from midtrace import codedigest, dialects, tables
 from midtrace.engines import GREEDY, Engine, GenerateRequest, Sampling, load
 from midtrace.partial import Parts
 from midtrace.probe import Inputs
@@ -60,10 +60,10 @@ def run(
     inputs = Inputs.read(items, traces, cuts, settings)
     modes, origin = settings["continuations"]["modes"], settings["replay"]["traces"]
     # The availability grid is for the probe alone.
-    unread = {*settings["replay"]["availability"]} - {*settings["replay"]["horizons"]}
+    unread = {*settings["replay"].get("availability", ())} - {*settings["replay"]["horizons"]}
     stops = dialects.stop_ids(inputs.tokenizer, inputs.dialect)
     meta = tables.metadata("continuations", study, settings, suffix_ids=inputs.suffix)
-    parts = Parts(output, tables.RawContinuations, meta)
+    parts = Parts(output, tables.RawContinuations, meta, codedigest.digest(__file__, inputs.model["engine"]))
     loaded = [engine] if engine else []
 
     def extend(names: Sequence[str]) -> pl.DataFrame:

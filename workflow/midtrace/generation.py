@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from midtrace import dialects, prompts, tables
+from midtrace import codedigest, dialects, prompts, tables
 from midtrace.engines import Engine, GenerateRequest, Sampling, load
 from midtrace.errors import InputError
 from midtrace.partial import Parts
@@ -38,7 +38,7 @@ def generate(
     stops = dialects.stop_ids(tokenizer, dialect)
     requests = build_requests(frame, settings, dialect, tokenizer, context_length(model))
     meta = tables.metadata("traces", study, settings, tokenizer=tokenizer_hash(tokenizer), stop_ids=stops)
-    parts = Parts(output, tables.RawTraces, meta)
+    parts = Parts(output, tables.RawTraces, meta, codedigest.digest(__file__, model["engine"]))
     loaded = [engine] if engine else []
 
     def sample(names: Sequence[str]) -> pl.DataFrame:

@@ -43,9 +43,12 @@ def to_log(path: str | Path) -> Iterator[None]:
 class _Lines:
     """Turns tqdm's redrawn line into lines of their own, for logs and for several jobs on one terminal."""
 
+    last = ""
+
     def write(self, text: str) -> None:
         line = text.strip("\r\n \x1b[A")
-        if line:
+        if line and line != self.last:  # closing a bar draws it once more
+            self.last = line
             print(line, file=_terminal, flush=True)
             if _terminal is not sys.stderr:
                 print(line, file=sys.stderr, flush=True)

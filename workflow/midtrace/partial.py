@@ -25,11 +25,14 @@ class Parts:
     schema
         Schema of the batches.
     meta
-        Metadata of the output; its identity (with the engine) names the folder.
+        Metadata of the output; with the code it names the folder.
+    code
+        Digest of the code that computes the batches: edited code has another folder too.
     """
 
-    def __init__(self, output: str | Path, schema: type[dy.Schema], meta: Mapping[str, Any]):
-        digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()[:12]
+    def __init__(self, output: str | Path, schema: type[dy.Schema], meta: Mapping[str, Any], code: str):
+        named = json.dumps([meta, code], sort_keys=True)
+        digest = hashlib.sha256(named.encode()).hexdigest()[:12]
         output = Path(output)
         self.folder = output.parent / f".{output.name}.{digest}.parts"
         self.schema, self.meta = schema, meta

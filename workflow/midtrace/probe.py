@@ -1,6 +1,7 @@
 """Stage 4: the forced-answer probe. Close the reasoning at a cut, start the answer, read each option's probability at its first token."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from midtrace import dialects, prompts, tables
+from midtrace import codedigest, dialects, prompts, tables
 from midtrace.engines import Engine, ScoreRequest, load
 from midtrace.errors import InputError
 from midtrace.partial import Parts
@@ -18,6 +19,7 @@ from midtrace.seeds import stable_hash
 from midtrace.vocabulary import load_tokenizer, tokenizer_hash
 
 QUOTING = "()[]{}<>*_`\"'$.:,"
+LETTERS = re.compile("[A-Za-z0-9]")
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,9 @@ def spellings(tokenizer: Any, labels: Sequence[str], extended: bool = False) -> 
     """
     found: dict[str, list[int]] = {label: [] for label in labels}
     special = set(tokenizer.all_special_ids)
-    ids = [i for i in sorted(tokenizer.get_vocab().values()) if i not in special]
+    # Decoding a whole vocabulary takes seconds, so only what can spell a label: its letters and no others (or a byte, known when decoded).
+    likely = (i for token, i in tokenizer.get_vocab().items() if "".join(LETTERS.findall(token)) in found or token.startswith("<0x"))
+    ids = sorted(i for i in likely if i not in special)
     for token, text in zip(ids, tokenizer.batch_decode([[i] for i in ids]), strict=True):
         stripped = text.strip()
         if extended:
@@ -213,7 +217,7 @@ def run(
     spelled = spellings(inputs.tokenizer, labels, settings["readouts"]["spellings"] == "extended")
     candidates = sorted({i for ids in spelled.values() for i in ids})
     meta = tables.metadata("probe", study, settings, tokenizer=tokenizer_hash(inputs.tokenizer), suffix_ids=inputs.suffix, spellings=spelled)
-    parts = Parts(output, tables.Readouts, meta)
+    parts = Parts(output, tables.Readouts, meta, codedigest.digest(__file__, inputs.model["engine"]))
     loaded = [engine] if engine else []
 
     def score(names: Sequence[str]) -> pl.DataFrame:

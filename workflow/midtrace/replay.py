@@ -102,12 +102,12 @@ def run(traces: str | Path, partners: Mapping[str, str | Path], output: str | Pa
     for partner, path in partners.items():
         entry = settings["partners"][partner]
         other = tables.read(path, tables.RawTraces, entry["traces"])
-        treatment = other if entry["role"] == "reference" else own
+        treatment = other if entry["role"] == "reference" else own  # the role is that of this arm
         paired = own.select("item_id").join(other.select("item_id"), on="item_id")["item_id"]
         terminated = treatment.filter(pl.col("status") == "terminated", pl.col("item_id").is_in(paired.implode()))
         for item, length in terminated.select("item_id", "n_reasoning").iter_rows():
             lengths[item][partner] = length
-    horizons = sorted({*settings["horizons"], *settings["availability"]})
+    horizons = sorted({*settings["horizons"], *settings.get("availability", ())})
     rows = [row for trace in own.iter_rows(named=True) for row in cuts_of(trace, horizons, settings["fractions"], lengths[trace["item_id"]])]
     facts = {key: meta[key] for key in ("tokenizer", "engine", "dtype") if key in meta}
     tables.write(tables.frame_of(rows, tables.Cuts), output, tables.Cuts, tables.metadata("replay", study, settings, **facts))

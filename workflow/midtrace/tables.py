@@ -273,6 +273,10 @@ def conform(frame: pl.DataFrame, schema: type[dy.Schema], where: object) -> pl.D
     missing = [name for name in schema.column_names() if name not in frame.columns]
     if missing:
         raise InputError(where, f"column {missing[0]}", "missing", schema.column_names())
+    keys = schema.primary_key()
+    repeated = frame.filter(frame.select(keys).is_duplicated()).select(keys) if keys else frame.clear()
+    if len(repeated):
+        raise InputError(where, f"columns {', '.join(keys)}", f"{repeated.row(0)} occurs more than once", "each key once")
     try:
         return schema.validate(frame.select(schema.column_names()), cast=True)
     except (dy.exc.ValidationError, dy.exc.SchemaError, pl.exceptions.PolarsError) as error:

@@ -67,7 +67,8 @@ decoding and re-encoding a trace really changes ids. Sample at temperature 1 wit
 ## Training
 
 Seed {training["seed"]}, {training["steps"]:,} steps, {training["tokens"] / 1e6:.1f} million token positions (padding included),
-{training["seconds"] / 60:.0f} minutes on 2 CPU cores in float32. Training loss (running mean): {training["loss"][0][1]:.2f} at step
+float32 on a CPU: {training["cpu_seconds"] / 60:.0f} CPU minutes, so about {training["cpu_seconds"] / 120:.0f} minutes on two idle cores
+({training["seconds"] / 60:.0f} minutes by the clock on two shared ones). Training loss (running mean): {training["loss"][0][1]:.2f} at step
 {training["loss"][0][0]}, {training["loss"][len(training["loss"]) // 2][1]:.3f} half-way, {training["loss"][-1][1]:.3f} at the end.
 
 ## Measured behaviour

@@ -73,7 +73,7 @@ def train(folder: Path, steps: int, seed: int = SEED, report=print) -> dict:
     Returns
     -------
     dict
-        What ``training.json`` holds: seed, steps, tokens, seconds, loss by step.
+        What ``training.json`` holds: seed, steps, tokens, wall and CPU seconds (all threads), parameters, loss by step.
     """
     import torch
     from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
@@ -126,6 +126,7 @@ def train(folder: Path, steps: int, seed: int = SEED, report=print) -> dict:
         "steps": steps,
         "tokens": tokens,
         "seconds": round(time.time() - started),
+        "cpu_seconds": round(time.process_time()),
         "parameters": sum(p.numel() for p in model.parameters()),
         "loss": history,
     }

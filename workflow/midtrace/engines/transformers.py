@@ -51,7 +51,7 @@ class TransformersEngine:
             mask[row, width - len(request.prompt_ids) :] = 1
         streams = torch.tensor(np.stack([uniforms(r.seed, max(r.max_tokens for r in requests)) for r in requests]))
         limits = torch.tensor([r.max_tokens for r in requests])
-        stops = torch.tensor(list(stop_ids))
+        stops = torch.tensor(list(stop_ids), dtype=torch.long)
         ids, mask, streams, limits, stops = (t.to(self.device) for t in (ids, mask, streams, limits, stops))
         rows = torch.arange(len(requests), device=self.device)  # which request each batch row is
         outputs: list[list[int]] = [[] for _ in requests]

@@ -27,6 +27,10 @@ def pairs(outcomes: pl.DataFrame, treatment: str, reference: str, common: str | 
     """
     if common is not None:
         outcomes = outcomes.filter((pl.col("readout") != "symmetric") | (pl.col("context_arm") == common))
+    elif "context_arm" in outcomes.columns:
+        read = outcomes.filter(pl.col("readout") == "symmetric", pl.col("arm").is_in([treatment, reference]))
+        if read["context_arm"].n_unique() > 1:
+            raise ValueError(f"symmetric rows in several contexts ({', '.join(sorted(read['context_arm'].unique()))}): say which is common")
     q_gold = pl.col("q_gold") if "q_gold" in outcomes.columns else pl.lit(None, pl.Float64).alias("q_gold")
     columns = [pl.col("correct").cast(pl.Float64), pl.col("complete"), q_gold]
     t, r = (outcomes.filter(pl.col("arm") == arm).select(*PAIR_KEYS, *columns) for arm in (treatment, reference))

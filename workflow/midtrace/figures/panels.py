@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import matplotlib
 import numpy as np
 import polars as pl
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -97,16 +98,18 @@ def _bars(axes: Axes, x: np.ndarray, y: np.ndarray, low: np.ndarray, high: np.nd
 
 def _chance(axes: Axes, parts: Parts, vertical: bool = False) -> None:
     if parts.chance is not None:
-        (axes.axvline if vertical else axes.axhline)(100 * parts.chance, color=style.INK, linewidth=0.9, linestyle=(0, (1, 2)), label="chance", zorder=1)
+        (axes.axvline if vertical else axes.axhline)(
+            100 * parts.chance, color=style.INK, linewidth=0.9, linestyle=(0, (1, 2)), label="chance", zorder=1
+        )
 
 
 def _legend(figure: Figure, axes: Sequence[Axes], columns: int = 4) -> None:
     """One legend above all panels, each entry once."""
-    found: dict[str, object] = {}
+    found: dict[str, Artist] = {}
     for one in axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    figure.legend(found.values(), found.keys(), loc="outside upper center", ncols=min(columns, len(found)))
+    figure.legend(list(found.values()), list(found), loc="outside upper center", ncols=min(columns, len(found)))
 
 
 def _drawn(parts: Parts, table: str, **values: object) -> list[tuple[str, str]]:
@@ -179,7 +182,9 @@ def decomposition(parts: Parts) -> Figure | None:
             if len(total):
                 at = np.array([horizons.index(h) for h in total["horizon"]], dtype=float)
                 value, low, high = (100 * total[name].cast(pl.Float64).to_numpy() for name in ("estimate", "ci_low", "ci_high"))
-                _bars(axes, at, value, low, high, fmt="D", color=style.INK, markerfacecolor="white", markersize=4, label="total contrast, with interval")
+                _bars(
+                    axes, at, value, low, high, fmt="D", color=style.INK, markerfacecolor="white", markersize=4, label="total contrast, with interval"
+                )
             axes.axhline(0, color=style.INK, linewidth=0.8)
             axes.set_xticks(range(len(horizons)), [str(h) for h in horizons])
             axes.grid(axis="x", visible=False)
@@ -234,7 +239,11 @@ def matched(parts: Parts) -> Figure | None:
 
 
 def _rows(axes: Axes, frame: pl.DataFrame, pairs: Sequence[tuple[str, str]], shift: float, look: dict) -> None:
-    kept = [(pairs.index((row["treatment"], row["reference"])), row) for row in frame.iter_rows(named=True) if (row["treatment"], row["reference"]) in pairs]
+    kept = [
+        (pairs.index((row["treatment"], row["reference"])), row)
+        for row in frame.iter_rows(named=True)
+        if (row["treatment"], row["reference"]) in pairs
+    ]
     if not kept:
         return
     y = np.array([place for place, _ in kept]) + shift
@@ -251,7 +260,7 @@ def lengths(parts: Parts) -> Figure | None:
     arms = [arm for arm in arms if arm in set(runs["arm"])]
     figure = style.new(1.15 + max(1.9, 0.36 * len(arms)))
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
-    until = int(runs["n_reasoning"].max() or 0)
+    until = int(runs["n_reasoning"].to_numpy().max())
     for place, arm in enumerate(arms):
         look = style.ARMS[place % len(style.ARMS)]
         own = runs.filter(pl.col("arm") == arm)
@@ -262,7 +271,7 @@ def lengths(parts: Parts) -> Figure | None:
         box["medians"][0].set_linewidth(2)
         box["boxes"][0].set(facecolor=look["color"], alpha=0.3, edgecolor=look["color"])
         at = np.arange(until + 1) if until <= 4_096 else np.unique(np.linspace(0, until, 4_096).astype(int))
-        right.step(at, 100 * completion_curve(values, done, at), where="post", color=look["color"], linestyle=look["linestyle"], label=arm)
+        right.step(at, 100 * completion_curve(values, done, at.tolist()), where="post", color=look["color"], linestyle=look["linestyle"], label=arm)
         table = parts.select("lengths", estimand="completion", treatment=arm)
         if len(table):
             value, low, high = (100 * table[name].cast(pl.Float64).to_numpy() for name in ("estimate", "ci_low", "ci_high"))
@@ -304,7 +313,9 @@ def validity(parts: Parts) -> Figure | None:
     frame = parts.tables["validity"].filter(pl.col("estimate").is_not_null())
     natural = frame.filter(pl.col("estimand").is_in(["probe_natural_complete", "probe_natural_unfinished"])).with_columns(at=100 * pl.col("fraction"))
     continued = frame.filter(pl.col("estimand") == "probe_continuation").with_columns(at=pl.col("horizon").cast(pl.Float64))
-    shown = [part for part in ((natural, "the answer of the finished run", "fraction"), (continued, "the greedy continuation", "horizon")) if len(part[0])]
+    shown = [
+        part for part in ((natural, "the answer of the finished run", "fraction"), (continued, "the greedy continuation", "horizon")) if len(part[0])
+    ]
     if not shown:
         return None
     figure = style.new(3.2)
@@ -321,9 +332,23 @@ def validity(parts: Parts) -> Figure | None:
             at = np.array([places.index(value) for value in own["at"]]) + shift
             value, low, high = (100 * own[name].cast(pl.Float64).to_numpy() for name in ("estimate", "ci_low", "ci_high"))
             look = style.ARMS[index % len(style.ARMS)]
-            _bars(axes, at, value, low, high, fmt=look["marker"], color=look["color"], linestyle=look["linestyle"], linewidth=0.9, markersize=3.5, label=arm)
+            _bars(
+                axes,
+                at,
+                value,
+                low,
+                high,
+                fmt=look["marker"],
+                color=look["color"],
+                linestyle=look["linestyle"],
+                linewidth=0.9,
+                markersize=3.5,
+                label=arm,
+            )
         axes.set_xticks(range(len(places)), [f"{place:g}" for place in places])
-        axes.set(title=f"Probe and {against}", xlabel="share of the reasoning that is read, %" if x == "fraction" else "reasoning tokens B", ylim=(-3, 104))
+        axes.set(
+            title=f"Probe and {against}", xlabel="share of the reasoning that is read, %" if x == "fraction" else "reasoning tokens B", ylim=(-3, 104)
+        )
         axes.grid(axis="x", visible=False)
     panels[0].set_ylabel("same answer, %")
     _legend(figure, panels, columns=6 if sum(map(len, arms)) < 60 else 3)
@@ -348,7 +373,9 @@ def controls(parts: Parts) -> Figure | None:
         y = np.array([place for place, key in enumerate(places) if key in kept]) + shift
         if len(y):
             rows = [kept[key] for key in places if key in kept]
-            value, low, high = (np.array([np.nan if row[name] is None else 100 * row[name] for row in rows]) for name in ("estimate", "ci_low", "ci_high"))
+            value, low, high = (
+                np.array([np.nan if row[name] is None else 100 * row[name] for row in rows]) for name in ("estimate", "ci_low", "ci_high")
+            )
             _bars(axes, value, y, low, high, vertical=False, **look)
     chance = frame.filter(pl.col("estimand") == "chance")["estimate"].mean()
     if chance is not None:
@@ -377,7 +404,7 @@ def planted(parts: Parts) -> Figure | None:
         if row["planted"] is not None:
             axes.axvline(row["planted"], color=style.GREEN, linewidth=1.6, linestyle="--", zorder=1, label="planted value")
         limits = [row[name] if row[name] is not None else row["estimate"] for name in ("ci_low", "ci_high")]
-        colour = style.INK if row["holds"] is not False else style.VERMILLION
+        kept = row["holds"] is not False and row["covered"] is not False
         _bars(
             axes,
             np.array([row["estimate"]]),
@@ -385,14 +412,14 @@ def planted(parts: Parts) -> Figure | None:
             np.array(limits[:1]),
             np.array(limits[1:]),
             vertical=False,
-            fmt="o" if row["holds"] is not False else "X",
-            color=colour,
-            label="measured, with interval" if row["holds"] is not False else "measured, outside the promised range",
+            fmt="o" if kept else "X",
+            color=style.INK if kept else style.VERMILLION,
+            label="measured, with interval" if kept else "measured, misses the planted value or range",
         )
         axes.set(xlim=(left, right), ylim=(-1, 1), yticks=[0])
-        axes.set_yticklabels(["\n".join(textwrap.wrap(str(row["estimand"]), 38)[:3])])
+        axes.set_yticklabels(["\n".join(textwrap.wrap(str(row["estimand"]), 46)[:3])])
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
     grid[-1].set_xlabel("each effect in its own unit (accuracies and their differences as shares)")
-    _legend(figure, list(grid))
+    _legend(figure, list(grid), columns=2)
     return figure

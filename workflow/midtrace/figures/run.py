@@ -28,8 +28,8 @@ def read_decomposition(inputs: Mapping[str, str | Path], analysis: Mapping[str, 
 
 
 def read_runs(paths: Sequence[str | Path]) -> pl.DataFrame:
-    """Traces without their ids: ``model``, ``benchmark``, ``item_id``, ``arm``, ``replicate``, ``n_reasoning``, ``status``, ``answer``."""
-    columns = ["model", "item_id", "arm", "replicate", "n_reasoning", "status", "answer"]
+    """Traces without ids and texts: keys, ``benchmark``, ``n_reasoning``, ``status``, ``answer``."""
+    columns = ["trace_id", "model", "item_id", "arm", "replicate", "n_reasoning", "status", "answer"]
     frame = pl.scan_parquet([Path(path) for path in paths], glob=False).select(columns).collect()
     return frame.with_columns(benchmark=pl.col("item_id").str.split("/").list.first())
 
@@ -83,6 +83,8 @@ def run(
     pending = {str(path) for path in figures}
     for kind, model, benchmark in catalogue.wanted(settings):
         paths = sorted(path for path in pending if Path(path).stem == catalogue.stem(kind.name, model, benchmark))
+        if not paths:
+            continue
         style.save(panels.draw(kind.name, parts_of(found, runs, chance, settings, model, benchmark)), paths)
         pending -= set(paths)
     for path in map(Path, text_tables):

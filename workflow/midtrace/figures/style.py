@@ -25,13 +25,13 @@ ARMS = tuple(
         strict=True,
     )
 )
-STRATA = {
+STRATA: dict[str, dict[str, Any]] = {
     "treatment_complete": {"label": "only the treatment has finished", "color": BLUE, "hatch": "///"},
     "both_active": {"label": "both still think", "color": GREEN, "hatch": "..."},
     "reference_complete": {"label": "only the reference has finished", "color": VERMILLION, "hatch": "\\\\\\"},
     "both_complete": {"label": "both have finished", "color": "#BBBBBB", "hatch": ""},
 }
-RC = {
+RC: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same glyphs on every machine
     "font.size": 9,
     "axes.titlesize": 9,

@@ -1,0 +1,115 @@
+"""A copy of the checkout in a temporary folder, and Snakemake run in it as a user would."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+COPIED = ("Snakefile", "rules", "scripts", "workflow", "config", "profiles", "envs", "resources", "tests/configs")
+SMALL = "tests/configs/small.yaml"
+ENGINE_RULES = {"generate_traces", "probe_cuts", "continue_cuts", "read_controls"}
+TARGET_RULES = {"all", "items", "traces", "replay", "probe", "continuations", "interruptions", "decomposition", "figures", "report"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: exit code and what the terminal showed."""
+
+    code: int
+    text: str
+
+    @property
+    def jobs(self) -> set[tuple[str, str]]:
+        """(rule, what it is about) of every job announced, target rules left out."""
+        jobs = set(re.findall(r"^Job \d+: (\w+) ?(.*)$", self.text, re.MULTILINE))
+        assert Counter(rule for rule, _ in jobs) == self.counts, self.text
+        return jobs
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Jobs by rule, target rules left out, from the table that Snakemake prints."""
+        table = re.findall(r"^(\w+) +(\d+)$", self.text, re.MULTILINE)
+        return {rule: int(n) for rule, n in table if rule not in TARGET_RULES | {"total"}}
+
+    @property
+    def rules(self) -> set[str]:
+        """Rules of the jobs announced."""
+        return {rule for rule, _ in self.jobs}
+
+    @property
+    def errors(self) -> list[str]:
+        """Lines in which midtrace says what is wrong."""
+        return [line for line in self.text.splitlines() if line.startswith("midtrace: ") and "error: " in line]
+
+
+class Checkout:
+    """A folder that holds all that Snakemake needs of the checkout, and the results of runs in it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    @classmethod
+    def copied_to(cls, folder: Path) -> "Checkout":
+        """Copy the checkout that holds this test, without results."""
+        for name in COPIED:
+            source, target = ROOT / name, folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(source, target)
+        return cls(folder)
+
+    def clone(self, folder: Path) -> "Checkout":
+        """Copy this folder, results and time stamps included."""
+        shutil.copytree(self.folder, folder)
+        return Checkout(folder)
+
+    def command(self, *arguments: str, config: str | None = SMALL) -> list[str]:
+        """The command line."""
+        # The config last: --configfile would take a target that follows it for another config.
+        return [str(Path(sys.executable).parent / "snakemake"), *arguments, *(["--configfile", config] if config else [])]
+
+    def snakemake(self, *arguments: str, config: str | None = SMALL, check: bool = True) -> Run:
+        """Run Snakemake to its end."""
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SNAKEMAKE_", "PYTEST_", "PYTHONPATH"))}
+        done = subprocess.run(
+            self.command(*arguments, config=config),
+            cwd=self.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert not check or done.returncode == 0, done.stdout
+        return Run(done.returncode, done.stdout)
+
+    def dry_run(self, *arguments: str, config: str | None = SMALL) -> Run:
+        """What Snakemake would do."""
+        return self.snakemake("--dry-run", *arguments, config=config)
+
+    def edit_config(self, edit: Callable[[dict[str, Any]], Any], path: str = SMALL) -> None:
+        """Change a config file; its keys are written in the order of the mapping."""
+        config = yaml.safe_load((self.folder / path).read_text())
+        edit(config)
+        (self.folder / path).write_text(yaml.safe_dump(config, sort_keys=False))
+
+    def append(self, path: str, text: str) -> None:
+        """Add lines to a source file."""
+        with (self.folder / path).open("a") as handle:
+            handle.write(text)
+
+    def tables(self) -> dict[str, Path]:
+        """Parquet files of all studies, by path below results/."""
+        results = self.folder / "results"
+        return {str(path.relative_to(results)): path for path in sorted(results.rglob("*.parquet"))}

@@ -1,0 +1,69 @@
+"""Shared fixtures: the embedded model, real vocabularies where they are present, and one small study whose scripts ran in process."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from builders import MODEL, SHARED, Study, small_config
+from hypothesis import settings
+
+from midtrace import config as study_config
+
+settings.register_profile("midtrace", deadline=None, max_examples=60, derandomize=True)
+settings.load_profile("midtrace")
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    """The tokenizer of the embedded model."""
+    from midtrace.vocabulary import load_tokenizer
+
+    return load_tokenizer({"name": "embedded", "source": str(MODEL)})
+
+
+@pytest.fixture(scope="session")
+def engine():
+    """The embedded model in float64."""
+    from midtrace.engines import load
+
+    return load({"engine": "transformers", "source": str(MODEL), "dtype": "float64"}, threads=1)
+
+
+@pytest.fixture(scope="session", params=["qwen3", "gptoss"])
+def real_tokenizer(request):
+    """The vocabulary of a real model."""
+    return _real(request.param)
+
+
+@pytest.fixture(scope="session")
+def qwen3():
+    """Qwen3's vocabulary and chat template."""
+    return _real("qwen3")
+
+
+def _real(name: str):
+    folder = SHARED / "tokenizers" / name
+    if not folder.is_dir():
+        pytest.skip(f"the {name} vocabulary is not on this machine (shared/tokenizers/{name})")
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.fixture(scope="session")
+def study(tmp_path_factory) -> Study:
+    """A small study on the embedded model, from items to decomposition, by the scripts' own ``main`` functions."""
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "small.yaml").write_text(yaml.safe_dump(small_config()))
+    found = Study(folder, study_config.load(folder / "small.yaml"))
+    found.run()
+    return found
+
+
+@pytest.fixture
+def repository(monkeypatch) -> Iterator[Path]:
+    """Run in the root of the repository, against which relative paths of a config count."""
+    root = Path(__file__).resolve().parents[1]
+    monkeypatch.chdir(root)
+    yield root

@@ -1,0 +1,341 @@
+"""Config: one clear line per mistake, defaults, settings of stages, and the environments that go with the project."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from checkout import ENGINE_RULES, ROOT, SMALL
+
+from midtrace import codedigest
+from midtrace import config as study_config
+from midtrace.errors import InputError
+
+Edit = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture(autouse=True)
+def _in_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def small() -> dict[str, Any]:
+    """The small study, as read from its file."""
+    return yaml.safe_load((ROOT / SMALL).read_text())
+
+
+def put(path: str, value: Any) -> Edit:
+    """An edit that sets the entry at a dotted path."""
+
+    def edit(config: dict[str, Any]) -> None:
+        at: Any = config
+        *parents, last = path.split(".")
+        for key in parents:
+            at = at[int(key)] if isinstance(at, list) else at.setdefault(key, {})
+        at[int(last) if isinstance(at, list) else last] = value
+
+    return edit
+
+
+def drop(path: str) -> Edit:
+    """An edit that removes the entry at a dotted path."""
+
+    def edit(config: dict[str, Any]) -> None:
+        *parents, last = path.split(".")
+        at: Any = config
+        for key in parents:
+            at = at[key]
+        del at[last]
+
+    return edit
+
+
+def compare(*comparisons: tuple[str, str, str]) -> Edit:
+    """An edit that sets the comparisons (treatment, reference, common)."""
+    return put("comparisons", [dict(zip(("treatment", "reference", "common"), names, strict=True)) for names in comparisons])
+
+
+MODEL = "models.embedded"
+ARMS = "low, medium, high, unused, numeric_concise"
+NAME = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
+
+# Edit; what the line says after the file: field: problem; allowed.
+MISTAKES: list[tuple[Edit, str]] = [
+    # A key that nothing reads.
+    *[
+        (put(f"{level}.typo".lstrip("."), 1), f"{f'{level}.typo'.lstrip('.')}: unknown key; allowed: .*{known}.*")
+        for level, known in {
+            "": "study",
+            "run": "benchmarks",
+            MODEL: "revision",
+            f"{MODEL}.sampling": "top_p",
+            "benchmarks.chains": "loader",
+            "benchmarks.chains.columns": "question",
+            "arms.low": "suffix",
+            "comparisons.1": "common",
+            "readouts": "low_mass",
+            "continuations": "modes",
+            "controls": "filler",
+            "inference": "margin",
+        }.items()
+    ],
+    (put("arms.unused", {"effrot": "low"}), "arms.unused.effrot: unknown key; allowed: system, suffix, effort"),
+    # A key that is missing.
+    (drop("horizons"), "horizons: missing; allowed: a value is required"),
+    (drop(f"{MODEL}.sampling.min_p"), f"{MODEL}.sampling.min_p: missing; allowed: a value is required"),
+    (drop("benchmarks.chains.loader"), "benchmarks.chains.loader: missing; allowed: a value is required"),
+    # A name that is defined nowhere.
+    (compare(("hihg", "low", "low")), f"comparisons.0.treatment: 'hihg' is not defined; allowed: {ARMS}"),
+    (compare(("high", "lwo", "low")), f"comparisons.0.reference: 'lwo' is not defined; allowed: {ARMS}"),
+    (compare(("high", "low", "none")), f"comparisons.0.common: 'none' is not defined; allowed: {ARMS}"),
+    (put("run.models", ["qwen"]), "run.models: 'qwen' is not defined; allowed: embedded"),
+    (put("run.benchmarks", ["chains", "gpqa"]), "run.benchmarks: 'gpqa' is not defined; allowed: chains, free"),
+    (put(f"{MODEL}.dialect", "qwen4"), f"{MODEL}.dialect: 'qwen4' is unknown; allowed: qwen3, .*embedded.*"),
+    (put(f"{MODEL}.engine", "vlm"), f"{MODEL}.engine: 'vlm' is unknown; allowed: transformers, .*"),
+    (put("benchmarks.chains.loader", "gpqq"), "benchmarks.chains.loader: 'gpqq' is unknown; allowed: .*chains.*file.*"),
+    (put("benchmarks.chains.answer_kind", "essay"), "benchmarks.chains.answer_kind: is 'essay'; allowed: choice, math.*"),
+    (put("arms.low.effort", "tiny"), "arms.low.effort: 'tiny' is unknown to dialect 'embedded'; allowed: low, medium, high"),
+    (put("arms.medium.effort", "tiny"), "arms.medium.effort: 'tiny' is unknown to dialect 'embedded'; allowed: low, medium, high"),
+    # Horizons and other lists.
+    (put("horizons", [-1, 4]), "horizons.0: is -1; allowed: at least 0"),
+    (put("horizons", [0, 4, 4]), "horizons: 4 is repeated; allowed: each value once, increasing"),
+    (put("horizons", [0, 8, 4]), "horizons: 4 comes after 8; allowed: increasing order"),
+    (put("horizons", []), r"horizons: is \[\]; allowed: at least 1 entries"),
+    (put("horizons", [0, 2.5]), "horizons.1: is 2.5; allowed: a whole number"),
+    (put("horizons", [0, 16.0]), "horizons.1: is 16.0; allowed: a whole number"),
+    (put("horizons", [0, True]), "horizons.1: is True; allowed: a whole number"),
+    (put("horizons", 16), "horizons: is 16; allowed: a list"),
+    (put("fractions", [0.5, 0.5]), "fractions: 0.5 is repeated; allowed: each value once, increasing"),
+    (put("fractions", [0, 0.5]), "fractions.0: is 0; allowed: more than 0"),
+    (put("fractions", [0.5, 1.5]), "fractions.1: is 1.5; allowed: at most 1"),
+    (put("controls.horizons", [64, 16]), "controls.horizons: 16 comes after 64; allowed: increasing order"),
+    (put("controls.horizons", [16]), r"controls.horizons: is \[16\]; allowed: at least 2 entries"),
+    (put("continuations.modes", ["answer", "answer"]), "continuations.modes: is .*; allowed: entries that differ"),
+    (put("continuations.modes", ["answers"]), "continuations.modes.0: is 'answers'; allowed: answer, natural, resume"),
+    (put("run.models", []), r"run.models: is \[\]; allowed: at least 1 entries"),
+    # Comparisons.
+    (compare(), r"comparisons: is \[\]; allowed: at least 1 entries"),
+    (compare(("low", "low", "low")), "comparisons.0: 'low' is compared with itself; allowed: two different arms"),
+    (compare(("low", "high", "low"), ("low", "high", "high")), "comparisons.1: high and low are compared twice; allowed: each pair of arms once"),
+    (compare(("low", "high", "low"), ("high", "low", "low")), "comparisons.1: high and low are compared twice; allowed: each pair of arms once"),
+    # Values out of range, and of the wrong type.
+    (put("replicates", 0), "replicates: is 0; allowed: at least 1"),
+    (put("replicates", 1.0), "replicates: is 1.0; allowed: a whole number"),
+    (put("replicates", "two"), "replicates: is 'two'; allowed: a whole number"),
+    (put("seed", -1), "seed: is -1; allowed: at least 0"),
+    (put("benchmarks.chains.n", 0), "benchmarks.chains.n: is 0; allowed: at least 1"),
+    (put("benchmarks.chains.n", "ten"), "benchmarks.chains.n: is 'ten'; allowed: a whole number or null"),
+    (put("benchmarks.chains.n", None), "benchmarks.chains.n: is null, but generated items have no end; allowed: a number of items"),
+    (put("benchmarks.chains.template", "Q: {qestion}"), "benchmarks.chains.template: is 'Q: {qestion}'; allowed: text that matches .*question.*"),
+    (put("controls.statement", "It is so."), "controls.statement: is 'It is so.'; allowed: text that matches .*label.*"),
+    (put(f"{MODEL}.max_tokens", 0), f"{MODEL}.max_tokens: is 0; allowed: at least 1"),
+    (put(f"{MODEL}.dtype", "int8"), f"{MODEL}.dtype: is 'int8'; allowed: float64, float32, bfloat16, float16"),
+    (put(f"{MODEL}.sampling.temperature", 0), f"{MODEL}.sampling.temperature: is 0.0; allowed: more than 0"),
+    (put(f"{MODEL}.sampling.temperature", float("nan")), f"{MODEL}.sampling.temperature: is nan; allowed: a number"),
+    (put(f"{MODEL}.sampling.temperature", float("inf")), f"{MODEL}.sampling.temperature: is inf; allowed: a number"),
+    (put(f"{MODEL}.sampling.top_p", 1.5), f"{MODEL}.sampling.top_p: is 1.5; allowed: at most 1"),
+    (put(f"{MODEL}.sampling.top_p", 0.0), f"{MODEL}.sampling.top_p: is 0.0; allowed: more than 0"),
+    (put(f"{MODEL}.sampling.top_k", -1), f"{MODEL}.sampling.top_k: is -1; allowed: at least 0"),
+    (put(f"{MODEL}.sampling", "greedy"), f"{MODEL}.sampling: is 'greedy'; allowed: a mapping"),
+    (put("inference.level", 1), "inference.level: is 1.0; allowed: less than 1"),
+    (put("inference.margin", 0), "inference.margin: is 0.0; allowed: more than 0"),
+    (put("inference.resamples", 10), "inference.resamples: is 10; allowed: at least 100"),
+    (put("arms", ["low", "high"]), r"arms: is \['low', 'high'\]; allowed: a mapping"),
+    (put("arms.low", "low"), "arms.low: is 'low'; allowed: a mapping"),
+    (put("arms", {}), "arms: is {}; allowed: at least 1 entry"),
+    (put("comparisons", {"treatment": "low"}), "comparisons: is .*; allowed: a list"),
+    # Names that cannot be part of a path.
+    (put("study", "my study"), f"study: is 'my study'; allowed: {NAME}"),
+    (put("study", "../elsewhere"), f"study: is '../elsewhere'; allowed: {NAME}"),
+    (put("study", 2026), "study: is 2026; allowed: text"),
+    (put("arms", {"low/high": {}}), f"arms.low/high: is no name; allowed: {NAME}"),
+    (put("arms", {"": {}}), f"arms.: is no name; allowed: {NAME}"),
+    (put("arms", {8: {}}), f"arms.8: is no name; allowed: {NAME}"),
+    (lambda config: config["models"].update({"a b": config["models"]["embedded"]}), f"models.a b: is no name; allowed: {NAME}"),
+    (lambda config: config["benchmarks"].update({"../x": config["benchmarks"]["free"]}), f"benchmarks.../x: is no name; allowed: {NAME}"),
+    # Files that are not there.
+    (put(f"{MODEL}.source", "./resources/nothing"), f"{MODEL}.source: './resources/nothing' is no folder here and no hub id; allowed: .*"),
+    (put(f"{MODEL}.source", "resources/nothing"), f"{MODEL}.revision: is null, but 'resources/nothing' is no folder here, so a hub id; allowed: .*"),
+    (put("benchmarks.chains.loader", "file"), "benchmarks.chains.path: missing; allowed: a .parquet, .jsonl or .csv file"),
+    (
+        put("benchmarks.more", {"loader": "file", "answer_kind": "choice", "path": "nothing.csv"}),
+        "benchmarks.more.path: 'nothing.csv' does not exist; allowed: .*",
+    ),
+    (put("planted", "nothing.yaml"), "planted: 'nothing.yaml' does not exist; allowed: an existing YAML file, or null"),
+]
+
+
+@pytest.mark.parametrize(("edit", "said"), MISTAKES, ids=[re.sub(r"[;:].*", "", said) for _, said in MISTAKES])
+def test_a_mistake_is_one_line_that_says_where_what_and_what_is_allowed(edit: Edit, said: str) -> None:
+    config = small()
+    edit(config)
+    with pytest.raises(InputError) as caught:
+        study_config.validate(config, "study.yaml")
+    assert "\n" not in str(caught.value)
+    assert re.fullmatch(f"study.yaml: {said}", str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize("config", [None, [], "text", 3])
+def test_a_config_that_is_no_mapping_is_refused(config: object) -> None:
+    with pytest.raises(InputError, match=r"^study.yaml: config: is .*; allowed: a mapping$"):
+        study_config.validate(config, "study.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("study: [", "file: is not YAML .*; allowed: valid YAML"), ("study: a: b", "file: is not YAML .*"), ("", "config: is None; allowed: a mapping")],
+)
+def test_a_file_that_is_no_config_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        study_config.load(path)
+    assert re.fullmatch(f"{re.escape(str(path))}: {said}", str(caught.value)), str(caught.value)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"No such file or directory; allowed: a readable YAML file$"):
+        study_config.load(tmp_path / "nothing.yaml")
+
+
+def test_zero_is_a_horizon() -> None:
+    config = small()
+    config["horizons"] = [0]
+    assert study_config.validate(config, "study.yaml")["horizons"] == [0]
+
+
+def test_defaults_are_filled_and_the_input_is_left_alone() -> None:
+    given = small()
+    for key in ("seed", "replicates", "fractions", "readouts", "continuations", "controls", "inference"):
+        del given[key]
+    before = yaml.safe_dump(given)
+    config = study_config.validate(given, "study.yaml")
+    assert yaml.safe_dump(given) == before
+    assert (config["seed"], config["replicates"], config["controls"]["items"]) == (0, 3, 0)
+    assert config["arms"]["unused"] == {"system": None, "suffix": None, "effort": None}
+    assert study_config.validate(config, "study.yaml") == config
+
+
+def test_arms_that_no_comparison_names_are_not_generated() -> None:
+    config = study_config.validate(small(), "study.yaml")
+    assert study_config.arms(config) == ["low", "high", "numeric_concise"]
+    assert study_config.all_arms(config) == ["low", "medium", "high", "numeric_concise"]
+    assert study_config.partners(config, "high") == ["low", "numeric_concise"]
+    assert study_config.context_arms(config, "high") == {"low": "medium", "numeric_concise": "high"}
+
+
+def test_how_a_config_is_written_does_not_change_the_settings_of_a_stage() -> None:
+    given = small()
+    turned = {key: given[key] for key in reversed(given)}
+    turned["models"] = {"embedded": {key: given["models"]["embedded"][key] for key in reversed(given["models"]["embedded"])}}
+    turned["models"]["embedded"]["sampling"] = {"min_p": 0, "top_k": 0, "top_p": 1, "temperature": 1}
+    first, second = (study_config.validate(config, "study.yaml") for config in (given, turned))
+    shard = ("embedded", "chains", "low", 0)
+    for stage in ("traces", "replay", "probe", "continuation"):
+        make = getattr(study_config, f"{stage}_settings")
+        assert repr(make(first, *shard)) == repr(make(second, *shard)), stage
+    assert repr(study_config.analysis_settings(first)) == repr(study_config.analysis_settings(second))
+
+
+def test_every_key_of_the_schema_is_documented_and_no_level_takes_unknown_keys() -> None:
+    def walk(node: Any, path: str) -> None:
+        if not isinstance(node, dict):
+            return
+        if "properties" in node:
+            assert "additionalProperties" in node, path
+            for key, sub in node["properties"].items():
+                self_evident = path.endswith(("sampling", "columns")) or sub.get("type") in ("object", "array") or "$ref" in sub
+                assert self_evident or "description" in sub or path.startswith(("comparisons", "run")), f"{path}.{key}"
+                walk(sub, f"{path}.{key}".lstrip("."))
+        for key in ("items", "additionalProperties"):
+            walk(node.get(key), path)
+
+    walk(study_config.schema(), "")
+
+
+# What is installed
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[^A-Za-z0-9._-]", requirement.strip())[0].lower().replace("_", "-")
+
+
+def _project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def _pins() -> dict[str, str]:
+    lines = [line.strip() for line in (ROOT / "envs/pins.txt").read_text().splitlines()]
+    return {_name(line): line.split("==")[1] for line in lines if line and not line.startswith("#")}
+
+
+def _environment(name: str) -> dict[str, str]:
+    content = yaml.safe_load((ROOT / f"envs/{name}.yaml").read_text())
+    assert content["channels"] == ["conda-forge", "nodefaults"]
+    pip = next(entry["pip"] for entry in content["dependencies"] if isinstance(entry, dict))
+    return {_name(line): line for line in pip}
+
+
+def test_every_direct_dependency_is_pinned_within_its_range() -> None:
+    packaging = pytest.importorskip("packaging.requirements")
+    project, pins = _project(), _pins()
+    requirements = [packaging.Requirement(text) for text in [*project["dependencies"], *project["optional-dependencies"]["dev"]]]
+    assert {requirement.name for requirement in requirements} == pins.keys()
+    for requirement in requirements:
+        assert requirement.specifier.contains(pins[requirement.name]), requirement.name
+
+
+@pytest.mark.parametrize("name", ["analysis", "transformers", "vllm"])
+def test_conda_environments_repeat_the_pins(name: str) -> None:
+    pins, environment = _pins(), _environment(name)
+    for package, line in environment.items():
+        if package in pins and "==" in line:
+            assert line == f"{package}=={pins[package]}"
+    assert ("torch" in environment) == (name == "transformers"), "analysis runs without torch, vllm brings its own"
+    if name == "vllm":
+        specifier = pytest.importorskip("packaging.requirements").Requirement(_project()["optional-dependencies"]["vllm"][0]).specifier
+        assert specifier.contains(environment["vllm"].split("==")[1])
+
+
+IMPORT_NAMES = {"jinja2": "jinja2", "yaml": "pyyaml", "math_verify": "math-verify", "dataframely": "dataframely"}
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / "scripts").glob("*.py") if path.name != "train_embedded.py"))
+def test_the_environment_of_a_rule_holds_what_its_script_imports(script: str) -> None:
+    rules = "\n".join(path.read_text() for path in (ROOT / "rules").glob("*.smk"))
+    block = next(text for text in re.split(r"^rule ", rules, flags=re.MULTILINE) if f'"../scripts/{script}"' in text)
+    found = re.search(r'"\.\./envs/(\w+)\.yaml"', block)
+    assert found, "a rule without conda environment"
+    declared = {package.lower() for package in _project_names()}
+    needed = {IMPORT_NAMES.get(name, name) for name in _third_party(ROOT / "scripts" / script)} & declared
+    assert needed <= _environment(found[1]).keys()
+    assert {"polars", "dataframely"} <= needed
+    assert (found[1] != "analysis") == (Path(script).stem in ENGINE_RULES)
+
+
+def _project_names() -> list[str]:
+    return [_name(text) for text in _project()["dependencies"]]
+
+
+def _third_party(script: Path) -> set[str]:
+    """Top-level packages that are imported when a script and the modules that it reaches are."""
+    pending, seen, names = [script], set(), set()
+    while pending:
+        path = pending.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module.split(".")[0])
+        own = [codedigest.PACKAGE.joinpath(*name.split(".")) for name in codedigest._imports(path)]
+        reached = [folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py") for folder in own]
+        # The engines' own modules are loaded by name, by jobs that run a model.
+        pending += [module for module in reached if module.parent.name != "engines" or module.name == "__init__.py"]
+    return names

@@ -1,0 +1,103 @@
+"""Raw continuations: what is continued, from which ids, and within which budget."""
+
+import polars as pl
+import pytest
+from builders import Study, walker
+
+from midtrace import continuation, tables
+from midtrace.engines import GREEDY, Generation
+from midtrace.seeds import continuation_seed
+
+
+def test_jobs():
+    commons, modes = {"high": "medium"}, ["answer", "resume", "natural"]
+
+    def jobs(cut, complete=False, partner=None, modes=modes):
+        return continuation.jobs_of({"cut": cut, "complete": complete, "partner_arm": partner}, "low", commons, modes)
+
+    assert jobs("horizon") == [("answer", "policy", "low")]
+    assert jobs("horizon", complete=True) == []
+    assert jobs("matched", complete=True, partner="high") == [("answer", "common", "medium")]
+    assert jobs("fraction") == [("resume", "policy", "low")]
+    assert jobs("fraction", complete=True) == []
+    assert jobs("fraction", modes=["answer"]) == jobs("horizon", modes=["resume", "natural"]) == []
+
+
+class Recorder:
+    """Answers every request with its number and keeps what was asked."""
+
+    def __init__(self):
+        self.facts, self.asked = {"engine": "recorder"}, []
+
+    def generate(self, requests, sampling, stop_ids):
+        self.asked += [(request, sampling) for request in requests]
+        return [Generation([20 + at], "stop") for at in range(len(requests))]
+
+
+def run(study: Study, output, engine, batch=3, **continuations):
+    settings = study.settings("continuation", "high")
+    settings["continuations"] = {**settings["continuations"], **continuations}
+    shards = study.shard("raw/traces", "high"), study.shard("cuts", "high")
+    continuation.run(study.items, *shards, output, "unit", settings, batch, 1, engine)
+    return tables.read(output, tables.RawContinuations, settings)
+
+
+def test_requests_are_stored_ids_within_the_budget_of_the_run(study: Study, tokenizer, tmp_path):
+    engine = Recorder()
+    frame = run(study, tmp_path / "a.parquet", engine)
+    suffix = tables.read_metadata(tmp_path / "a.parquet")["suffix_ids"]
+    traces = tables.read(study.shard("raw/traces", "high"), tables.RawTraces)
+    rows = {row["trace_id"]: row for row in traces.iter_rows(named=True)}
+    asked = {tuple(request.prompt_ids): (request, sampling) for request, sampling in engine.asked}
+    assert len(asked) == len(engine.asked), "the same request was sent twice"
+    assert set(frame["mode"]) == {"answer", "resume"}
+    for row in frame.filter(pl.col("context") == "policy").iter_rows(named=True):
+        trace = rows[row["trace_id"]]
+        kept = [*trace["prompt_ids"], *trace["output_ids"][: trace["reasoning_start"] + row["n_tokens"]]]
+        if row["mode"] == "answer":
+            request, sampling = asked[(*kept, *suffix)]
+            assert (request.max_tokens, sampling) == (8, GREEDY)
+            assert row["text"] == "Answer:" + tokenizer.decode(row["output_ids"], skip_special_tokens=True)
+        else:
+            request, sampling = asked[tuple(kept)]
+            assert sampling.temperature == 1.0
+            assert request.max_tokens == 64 - trace["reasoning_start"] - row["n_tokens"] >= 0
+            assert request.seed == continuation_seed(5, trace["item_id"], 0, ("resume", row["cut_id"]))
+            assert row["text"] == "", "one token cannot close the reasoning and answer"
+    common = frame.filter(pl.col("context") == "common")
+    assert set(common["context_arm"]) == {"medium"}
+    assert set(common["cut"]) == {"matched"}
+
+
+def test_a_truncated_run_resumed_at_its_end_has_nothing_left_to_say(study: Study):
+    traces = tables.read(study.shard("raw/traces", "high"), tables.RawTraces)
+    continued = tables.read(study.shard("raw/continuations", "high"), tables.RawContinuations)
+    joined = continued.filter(pl.col("mode") == "resume", pl.col("fraction") == 1).join(traces.filter(pl.col("status") == "truncated"), on="trace_id")
+    assert len(joined), "no truncated run: the test tests nothing"
+    assert joined["output_ids"].list.len().to_list() == [0] * len(joined)
+
+
+def test_the_stage_does_not_depend_on_batches(study: Study, tokenizer, tmp_path):
+    whole = run(study, tmp_path / "a.parquet", walker(tokenizer), batch=100)
+    assert run(study, tmp_path / "b.parquet", walker(tokenizer), batch=1).equals(whole)
+
+
+@pytest.mark.parametrize("modes", [["natural"], ["resume"], []])
+def test_batches_without_anything_to_continue_are_no_error(study: Study, tmp_path, modes):
+    engine = Recorder()
+    frame = run(study, tmp_path / "a.parquet", engine, modes=modes)
+    assert set(frame["mode"]) == set(modes) - {"natural"}
+    assert bool(engine.asked) == ("resume" in modes)
+
+
+def test_no_model_is_loaded_for_nothing(study: Study, tmp_path, monkeypatch):
+    monkeypatch.setattr(continuation, "load", lambda *_: pytest.fail("a model was loaded"))
+    assert run(study, tmp_path / "a.parquet", None, modes=["natural"]).is_empty()
+
+
+def test_a_resumed_run_is_read_after_its_own_closing_marker(study: Study, tokenizer, tmp_path):
+    frame = run(study, tmp_path / "a.parquet", walker(tokenizer), modes=["resume"])
+    finished = frame.filter(pl.col("text") != "")
+    assert len(finished), "no resumed run finished: the test tests nothing"
+    for row in finished.iter_rows(named=True):
+        assert row["text"] == tokenizer.decode(row["output_ids"]).split("</think>")[1].removesuffix("<|im_end|>")

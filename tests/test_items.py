@@ -1,0 +1,277 @@
+"""Items: loaders, refusals, draws, generated chains."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+import pytest
+from builders import SHARED
+
+from midtrace import items, tables
+from midtrace.chains import Chain, is_held_out
+from midtrace.errors import InputError
+
+GOOD = [
+    {"id": "1", "question": "Q1?", "options": ["w", "x", "y"], "answer": "B"},
+    {"id": "2", "question": "Q2?", "options": ["u", "v"], "answer": "A"},
+]
+
+
+def benchmark(path: Path | None = None, **values) -> dict:
+    entry = {"name": "toy", "loader": "file", "answer_kind": "choice", "n": None, "path": path and str(path), "columns": {}}
+    return {**entry, **values}
+
+
+def save(rows: list[dict], path: Path) -> Path:
+    if path.suffix == ".parquet":
+        pl.DataFrame(rows).write_parquet(path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        joined = [{**row, "options": " | ".join(row["options"])} if isinstance(row.get("options"), list) else row for row in rows]
+        pl.DataFrame(joined).write_csv(path)
+    return path
+
+
+@pytest.fixture(params=["parquet", "jsonl", "csv"])
+def suffix(request) -> str:
+    return request.param
+
+
+def refused(path: Path, match: str, **values) -> None:
+    with pytest.raises(InputError, match=match) as caught:
+        items.load(benchmark(path, **values), 0)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_three_formats_give_the_same_items(tmp_path, suffix):
+    frame = items.load(benchmark(save(GOOD, tmp_path / f"a.{suffix}")), 0).sort("item_id")
+    assert tables.conform(frame, tables.Items, "items").columns == tables.Items.column_names()
+    assert frame["item_id"].to_list() == ["toy/1", "toy/2"]
+    assert frame["options"].to_list() == [["w", "x", "y"], ["u", "v"]]
+    assert frame["answer"].to_list() == ["B", "A"]
+    assert frame["stratum"].to_list() == ["all", "all"]
+    assert frame["stale_answer"].to_list() == [None, None]
+
+
+def test_columns_of_other_names(tmp_path, suffix):
+    rows = [{"qid": 7, "text": " Q? ", "choices": ["x", "y"], "gold": "y", "kind": "easy"}]
+    path = save(rows, tmp_path / f"a.{suffix}") if suffix != "csv" else save([{**rows[0], "choices": "x|y"}], tmp_path / "a.csv")
+    columns = {"id": "qid", "question": "text", "options": "choices", "answer": "gold", "stratum": "kind"}
+    row = items.load(benchmark(path, columns=columns), 0).row(0, named=True)
+    assert (row["item_id"], row["question"], row["answer"], row["stratum"]) == ("toy/7", "Q?", "B", "easy")
+
+
+def test_texts_stay_as_they_are(tmp_path):
+    rows = [{"id": "007", "question": "2+2=5", "answer": "true"}, {"id": "07", "question": "1", "answer": "1.50"}]
+    frame = items.load(benchmark(save(rows, tmp_path / "a.csv"), answer_kind="math"), 0).sort("item_id")
+    assert frame.select("item_id", "question", "answer").rows() == [("toy/007", "2+2=5", "true"), ("toy/07", "1", "1.50")]
+
+
+def test_types_that_change_late_in_a_file(tmp_path):
+    rows = [{"id": k, "question": "Q?", "answer": k} for k in range(300)] + [{"id": "last", "question": "Q?", "answer": "x"}]
+    frame = items.load(benchmark(save(rows, tmp_path / "a.jsonl"), answer_kind="math"), 0)
+    assert {"toy/299", "toy/last"} <= set(frame["item_id"])
+
+
+def test_answers_as_texts(tmp_path, suffix):
+    rows = [{**GOOD[0], "answer": "x"}, {**GOOD[1], "answer": "v"}]
+    frame = items.load(benchmark(save(rows, tmp_path / f"a.{suffix}")), 0).sort("item_id")
+    assert frame["answer"].to_list() == ["B", "B"]
+
+
+def test_labels_and_texts_are_told_apart_by_the_whole_column(tmp_path):
+    # The options are chemical elements: "B" is the second text of the first item.
+    rows = [{**GOOD[0], "options": ["C", "B", "N"], "answer": "B"}, {**GOOD[1], "options": ["He", "C"], "answer": "A"}]
+    assert items.load(benchmark(save(rows, tmp_path / "labels.jsonl")), 0).sort("item_id")["answer"].to_list() == ["B", "A"]
+    rows = [{**rows[0], "answer": "C"}, {**rows[1], "answer": "He"}]
+    assert items.load(benchmark(save(rows, tmp_path / "texts.jsonl")), 0).sort("item_id")["answer"].to_list() == ["A", "A"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"answer": "D"}, r"item toy/1, answer: 'D' is none of its options; allowed: A, B, C"),
+        ({"answer": "nothing"}, r"item toy/1, answer: 'nothing' is none of its options; allowed: A, B, C"),
+        ({"answer": "b"}, r"item toy/1, answer: 'b' is none of its options; allowed: A, B, C"),
+        ({"id": "2"}, r"id: 'toy/2' occurs 2 times; allowed: each id once"),
+        ({"options": ["x", "x", "y"]}, r"item toy/1, options: repeat a text; allowed: options that differ"),
+        ({"options": ["x"], "answer": "A"}, r"item toy/1, options: has 1; allowed: 2 to 10"),
+        ({"options": [f"o{k}" for k in range(11)]}, r"item toy/1, options: has 11; allowed: 2 to 10"),
+        ({"options": ["x", " ", "y"]}, r"item toy/1, options: hold an empty one"),
+        ({"question": "  "}, r"row 1, question: is empty; allowed: some text"),
+        ({"id": None}, r"row 1, id: is empty; allowed: some text"),
+        ({"answer": None}, r"row 1, answer: is empty; allowed: some text"),
+    ],
+)
+def test_bad_items(tmp_path, suffix, change, message):
+    refused(save([{**GOOD[0], **change}, GOOD[1]], tmp_path / f"a.{suffix}"), message)
+
+
+@pytest.mark.parametrize("ext", ["parquet", "jsonl"])
+@pytest.mark.parametrize("options", [[], None])
+def test_no_options(tmp_path, ext, options):
+    refused(save([{**GOOD[0], "options": options}, GOOD[1]], tmp_path / f"a.{ext}"), r"item toy/1, options: has 0; allowed: 2 to 10")
+
+
+def test_a_null_among_the_options(tmp_path):
+    refused(save([{**GOOD[0], "options": ["x", None, "z"]}, GOOD[1]], tmp_path / "a.jsonl"), r"item toy/1, options: hold an empty one")
+
+
+def test_options_that_are_no_list(tmp_path):
+    refused(save([{**GOOD[0], "options": 3}], tmp_path / "a.jsonl"), r"row 1, options: is int; allowed: a list of texts")
+
+
+@pytest.mark.parametrize("column", ["id", "question", "options", "answer"])
+def test_a_missing_column(tmp_path, suffix, column):
+    rows = [{key: value for key, value in row.items() if key != column} for row in GOOD]
+    others = ", ".join(key for key in GOOD[0] if key != column)
+    refused(save(rows, tmp_path / f"a.{suffix}"), rf"column '{column}' \({column}\): missing; allowed: {others}")
+
+
+def test_free_form_items_need_no_options(tmp_path, suffix):
+    rows = [{"id": "1", "question": "6 x 7?", "answer": "42"}]
+    row = items.load(benchmark(save(rows, tmp_path / f"a.{suffix}"), answer_kind="math"), 0).row(0, named=True)
+    assert (row["options"], row["answer"]) == ([], "42")
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    for ext in ("parquet", "jsonl", "csv"):
+        path = tmp_path / f"empty.{ext}"
+        path.write_text("")
+        refused(path, r"file: cannot be read \(.+\); allowed: a Parquet, JSON Lines or CSV file")
+    corrupt = tmp_path / "a.parquet"
+    corrupt.write_bytes(b"PAR1 no")
+    refused(corrupt, "cannot be read")
+    broken = tmp_path / "a.jsonl"
+    broken.write_text('{"id": 1,\n')
+    refused(broken, "cannot be read")
+    other = tmp_path / "a.xlsx"
+    other.write_text("x")
+    refused(other, r"file: ends in '\.xlsx'; allowed: \.parquet, \.jsonl, \.csv")
+
+
+def test_a_file_without_rows(tmp_path):
+    pl.DataFrame(GOOD).clear().write_parquet(tmp_path / "a.parquet")
+    refused(tmp_path / "a.parquet", "items: none; allowed: at least 1")
+
+
+UPDATE = {"revised_question": "R?", "update": "U.", "stale_answer": "A"}
+
+
+def test_update_items(tmp_path, suffix):
+    rows = [{**GOOD[0], **UPDATE}, {**GOOD[1], **dict.fromkeys(UPDATE)}]
+    frame = items.load(benchmark(save(rows, tmp_path / f"a.{suffix}")), 0).sort("item_id")
+    assert frame["stale_answer"].to_list() == ["A", None]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"stale_answer": "B"}, r"item toy/1, stale_answer: equals the answer: the update changes nothing"),
+        ({"stale_answer": " B "}, r"item toy/1, stale_answer: equals the answer"),
+        ({"stale_answer": "x"}, r"item toy/1, stale_answer: equals the answer"),
+        ({"stale_answer": "E"}, r"item toy/1, stale_answer: 'E' is none of its options; allowed: A, B, C"),
+        ({"update": None}, r"item toy/1, update: is incomplete"),
+    ],
+)
+def test_bad_update_items(tmp_path, change, message):
+    refused(save([{**GOOD[0], **UPDATE, **change}, GOOD[1]], tmp_path / "a.jsonl"), message)
+
+
+def test_messages_never_quote_a_question(tmp_path):
+    # Items may be gated.
+    rows = [{**GOOD[0], "question": "SECRET?", "options": ["SECRET", "SECRET"]}]
+    with pytest.raises(InputError) as caught:
+        items.load(benchmark(save(rows, tmp_path / "a.jsonl")), 0)
+    assert "SECRET" not in str(caught.value)
+
+
+def test_the_draw_is_seeded_and_prefix_stable(tmp_path):
+    rows = [{**GOOD[0], "id": str(k)} for k in range(40)]
+    path = save(rows, tmp_path / "a.jsonl")
+
+    def drawn(n, seed=0):
+        return items.load(benchmark(path, n=n), seed)["item_id"].to_list()
+
+    assert drawn(5) == drawn(20)[:5] == drawn(None)[:5]
+    assert len(drawn(20)) == 20
+    assert drawn(20, 1) != drawn(20)
+    assert set(drawn(None)) == {f"toy/{k}" for k in range(40)}
+    # What the file holds besides does not matter, and neither does its order.
+    fewer = save(rows[::-2], tmp_path / "b.jsonl")
+    kept = set(items.load(benchmark(fewer), 0)["item_id"])
+    assert items.load(benchmark(fewer), 0)["item_id"].to_list() == [name for name in drawn(None) if name in kept]
+
+
+def test_a_real_benchmark_file():
+    path = SHARED / "data" / "mmlu_pro_test.parquet"
+    if not path.is_file():
+        pytest.skip("shared/data/mmlu_pro_test.parquet is not on this machine")
+    columns = {"id": "question_id", "stratum": "category"}
+    raw = pl.read_parquet(path)
+    # The file holds a few questions with one option, and one whose options are chemical elements, "B" among them.
+    with pytest.raises(InputError, match="options: has 1"):
+        items.load(benchmark(path, columns=columns), 0)
+    frame = items.read_file(benchmark(path, columns=columns))
+    items.check(frame.filter(pl.col("options").list.len() > 1), path)
+    assert frame["answer"].to_list() == raw["answer"].to_list()
+
+
+def chains(n: int, seed: int = 3, **values) -> pl.DataFrame:
+    values = {"loader": "chains", **values}
+    return items.load(benchmark(name="chains", n=n, **values), seed)
+
+
+def parse(question: str) -> Chain:
+    start, steps, modulus = question.removeprefix("Start at ").removesuffix(".").replace(" Then ", "").replace(" Work modulo ", "").split(".")
+    return Chain(int(modulus), int(start), tuple((word, int(operand)) for word, operand in (step.split() for step in steps.split(", "))))
+
+
+def test_chains_are_held_out_right_and_prefix_stable():
+    frame = chains(60)
+    assert chains(20).equals(frame[:20])
+    assert not chains(20, seed=4).equals(frame[:20])
+    for row in frame.iter_rows(named=True):
+        chain = parse(row["question"])
+        assert chain.question == row["question"]
+        assert is_held_out(chain)
+        value = chain.start
+        for word, operand in chain.steps:
+            value = {"plus": value + operand, "minus": value - operand, "times": value * operand}[word] % chain.modulus
+        assert row["options"] == [str(residue) for residue in range(chain.modulus)]
+        assert row["options"]["ABCDEFGHIJ".index(row["answer"])] == str(value)
+        assert row["stratum"] == f"{len(chain.steps)} steps"
+    assert set(Counter(frame["stratum"]).values()) == {10}
+
+
+def test_answers_of_chains_are_uniform_over_the_options():
+    from scipy.stats import chisquare
+
+    frame = chains(700)
+    rank = [("ABCDEFGHIJ".index(row["answer"]) + 0.5) / len(row["options"]) for row in frame.iter_rows(named=True)]
+    early, late = sum(value < 0.5 for value in rank), sum(value > 0.5 for value in rank)
+    assert chisquare([early, late]).pvalue > 1e-3
+    assert chisquare(list(Counter(len(options) for options in frame["options"]).values())).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("answer_kind", ["choice", "math"])
+def test_update_chains_change_the_answer(answer_kind):
+    frame = chains(30, answer_kind=answer_kind, loader="chains_update")
+    for row in frame.iter_rows(named=True):
+        whole, revised = parse(row["question"]), parse(row["revised_question"])
+        assert revised == whole.revised
+        assert is_held_out(revised)
+        assert row["update"] == whole.update
+        assert row["stale_answer"] != row["answer"]
+        right = [chain.labels[chain.answer] if answer_kind == "choice" else str(chain.answer) for chain in (whole, revised)]
+        assert [row["answer"], row["stale_answer"]] == right
+
+
+def test_run_writes_items_with_their_identity(tmp_path):
+    settings = {"seed": 3, "benchmark": benchmark(name="chains", loader="chains", n=4)}
+    items.run(tmp_path / "chains.parquet", "toy", settings)
+    assert len(tables.read(tmp_path / "chains.parquet", tables.Items, settings)) == 4
+    assert tables.read_metadata(tmp_path / "chains.parquet")["stage"] == "items"

@@ -1,0 +1,269 @@
+"""The report: verdicts follow their rule, text is escaped, gated text stays out, nothing is fetched from elsewhere."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+from report_study import GATED, HOSTILE, Made, make
+
+from midtrace import captions, example, report, tables, verdicts
+from midtrace.errors import InputError
+from midtrace.figures import catalogue, run
+from midtrace.verdicts import Estimate, Headline
+
+LEVEL, MARGIN = 0.95, 0.03
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    study = make(tmp_path_factory.mktemp("report"))
+    run.run(study.decomposition, study.inputs["item_tables"], study.inputs["traces"], study.figures("svg"), [], study.figure_settings)
+    return study
+
+
+def write(made: Made, name: str = "report.html", figures: list[str] | None = None, **changes) -> str:
+    output = made.folder / name
+    figures = made.figures("svg") if figures is None else figures
+    report.run(made.decomposition, {**made.inputs, **changes}, figures, output, "made-up", made.report_settings)
+    return output.read_text()
+
+
+@pytest.fixture(scope="module")
+def page(made: Made) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(example, "local_tokenizer", lambda _: SimpleNamespace(decode=lambda ids: f"{HOSTILE}\u202e {len(ids)} tokens"))
+        return write(made)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.01, 0.2, "higher"),
+        (-0.2, -0.01, "lower"),
+        (-0.1, 0.1, "unclear"),
+        (0.0, 0.1, "unclear"),
+        (0.0, 0.0, "exact"),
+        (None, 0.1, "missing"),
+        (float("nan"), 1.0, "missing"),
+    ],
+)
+def test_direction_is_read_off_the_interval(low, high, expected: str):
+    assert verdicts.direction(low, high) == expected
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "p", "expected"),
+    [
+        (0.01, 0.2, 0.9, "better"),
+        (-0.2, -0.01, 0.9, "worse"),
+        (0.001, 0.02, 0.01, "differs within margin"),
+        (-0.02, 0.02, 0.049, "equivalent"),
+        (-0.02, 0.02, 0.051, "undecided"),
+        (-0.2, 0.2, None, "undecided"),
+        (0.0, 0.0, 0.0, "equivalent"),
+        (None, None, None, "missing"),
+    ],
+)
+def test_matched_verdict(low, high, p, expected: str):
+    assert verdicts.matched_verdict(low, high, p, LEVEL) == expected
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"), [((27.0, 104.0), 24), ((104.0, 27.0), 24), ((20.0, 90.0), 16), ((0.0, 5.0), 0), ((500.0, 900.0), 32)]
+)
+def test_the_headline_horizon_follows_from_lengths_alone(lengths: tuple[float, float], expected: int):
+    assert verdicts.headline_horizon(*lengths, [0, 8, 16, 24, 32]) == expected
+
+
+def test_the_headline_row_adds_up(made: Made):
+    found = {name: catalogue.of(pl.read_parquet(path), "tiny", "chains") for name, path in made.decomposition.items()}
+    row = verdicts.headline(found, "low", "high", [0, 8, 16, 32])
+    assert row is not None
+    assert row.readouts == ["terminal", "symmetric"]
+    for readout in row.readouts:
+        assert row.finishing[readout].value + row.active[readout].value + row.rest[readout] == pytest.approx(row.contrast[readout].value, abs=1e-12)
+
+
+def test_a_benchmark_without_options_is_read_by_continuation(made: Made):
+    found = {name: catalogue.of(pl.read_parquet(path), "tiny", "free") for name, path in made.decomposition.items()}
+    row = verdicts.headline(found, "low", "high", [0, 8, 16, 32])
+    assert row is not None
+    assert row.readouts == ["terminal_continuation"]
+    assert row.matched_by == "continuation"
+
+
+def test_several_rows_for_one_estimate_are_an_error():
+    frame = pl.DataFrame({"estimand": ["x", "x"], "estimate": [1.0, 2.0]})
+    with pytest.raises(InputError, match="matches 2"):
+        verdicts.one(frame, estimand="x")
+
+
+def headline(**values) -> Headline:
+    defaults = {"treatment": "a", "reference": "b", "horizon": 8, "ratio": Estimate(0.5, 0.4, 0.6)}
+    return Headline(**{**defaults, **values})
+
+
+def test_sentences_say_what_the_intervals_say():
+    row = headline(
+        contrast={"terminal": Estimate(0.2, 0.1, 0.3), "symmetric": Estimate(0.0, -0.1, 0.1)},
+        finishing={"terminal": Estimate(0.2, 0.1, 0.3), "symmetric": Estimate(0.0, -0.1, 0.1)},
+        active={"terminal": Estimate(0.0, -0.1, 0.1), "symmetric": Estimate(0.0, -0.1, 0.1)},
+        matched=Estimate(0.0, -0.01, 0.01),
+        equivalence_p=0.001,
+    )
+    text = " ".join(verdicts.sentences(row, MARGIN, LEVEL))
+    assert "it is shorter" in text
+    assert "a is right more often, +20.0 (10.0 to 30.0) points" in text
+    assert "runs that finish earlier under Y; neither of the two sources under Y_sym. The two ways of reading disagree." in text
+    assert "Equivalent within 3 points (equivalence test, p = 0.001): equally many tokens" in text
+
+
+def test_a_longer_treatment_is_not_said_to_use_its_tokens_better():
+    row = headline(ratio=Estimate(1.5, 1.4, 1.6), matched=Estimate(0.1, 0.05, 0.15), equivalence_p=0.99)
+    text = " ".join(verdicts.sentences(row, MARGIN, LEVEL))
+    assert "it is longer" in text
+    assert "a is ahead; the whole interval lies beyond the margin of 3 points" in text
+    assert "most runs of b have finished by then" in text
+
+
+def test_what_was_not_measured_is_said():
+    assert verdicts.sentences(headline(ratio=None), MARGIN, LEVEL) == ["At equal length: not measured."]
+    assert verdicts.points(None) == "not measured"
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.05, "+5.0"), (-0.05, "\N{MINUS SIGN}5.0"), (-0.0001, "0.0"), (0.0, "0.0")])
+def test_points_have_a_true_minus_and_no_negative_zero(value: float, text: str):
+    assert verdicts.points(Estimate(value), False) == text
+
+
+def test_model_output_and_names_are_escaped(page: str):
+    assert "<script" not in page.lower()
+    assert "&lt;script&gt;alert" in page
+    assert "\u202e" not in page
+
+
+def test_gated_text_never_appears(page: str):
+    assert "GATED" not in page
+    assert "GATED" not in report.render({**_minimal(), "study": "x"})
+
+
+def test_a_file_benchmark_gives_no_example(made: Made):
+    gated = next(path for path in made.inputs["item_tables"] if path.endswith("exam.parquet"))
+    generated = next(path for path in made.inputs["item_tables"] if path.endswith("chains.parquet"))
+    assert example.may_show(generated)
+    assert not example.may_show(gated)
+    runs = catalogue.of(run.read_runs(made.inputs["traces"]), "tiny", "exam")
+    comparison = made.config["comparisons"][0]
+    assert example.find(gated, made.inputs["traces"], made.inputs["readouts"], runs, comparison, 8) is None
+    assert GATED in pl.read_parquet(gated)["question"][0]
+
+
+def test_the_example_shows_the_cut_and_the_distribution(page: str):
+    shown = page[page.index('id="example"') : page.index('id="making"')]
+    assert shown.count('class="trace"') == 2
+    shares = [float(share) for share in re.findall(r'width: ([\d.]+)%"', shown)]
+    assert sum(shares) == pytest.approx(200, abs=1)
+
+
+def test_without_a_vocabulary_there_is_no_example(made: Made, monkeypatch: pytest.MonkeyPatch):
+    def absent(_: object) -> None:
+        raise OSError("no tokenizer here")
+
+    monkeypatch.setattr(example, "local_tokenizer", absent)
+    assert 'id="example"' not in write(made, "without.html")
+
+
+def test_the_page_asks_for_nothing(page: str):
+    assert "http:" not in page
+    assert "https:" not in page
+    assert "<link" not in page
+    for source in re.findall(r'(?:src|href)="([^"]*)"', page):
+        assert source.startswith(("data:image/svg+xml;base64,", "#"))
+    assert "url(" not in page
+    assert "default-src 'none'" in page
+
+
+def test_the_page_says_what_is_not_there(page: str):
+    assert "Not drawn for tiny on free" in page
+    assert "no options to probe" in page
+    assert page.count("<img ") == 7 + 7 + 4 + 1
+
+
+def test_the_page_says_how_it_was_made(page: str):
+    for fact in ("owner/tiny", "0" * 40, "transformers 1.2.3", "float64", "temperature 1", "v" * 16):
+        assert fact in page
+
+
+def test_a_broken_promise_is_shown(page: str):
+    assert "broken" in page[page.index('id="planted"') : page.index('id="trust"')]
+
+
+def test_the_page_repeats(made: Made):
+    assert write(made, "one.html") == write(made, "two.html")
+
+
+def test_missing_figures_are_left_out(made: Made):
+    assert "<img " not in write(made, "bare.html", figures=[])
+
+
+def test_links_lead_somewhere(page: str):
+    targets = re.findall(r'id="([^"]+)"', page)
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= set(targets)
+
+
+def test_every_kind_has_a_caption():
+    facts = {"sample": "8 items.", "level": "95%", "readout": "probe", "margin": "3"}
+    for kind in catalogue.KINDS:
+        said = captions.caption(kind.name, facts)
+        assert "8 items." in said.drawn
+        assert said.may
+        assert said.may_not
+
+
+def test_counts_by_arm(made: Made):
+    runs = run.read_runs(made.inputs["traces"])
+    counts = report.readout_counts(made.inputs["readouts"], runs)
+    read = sum(len(pl.read_parquet(path)) for path in made.inputs["readouts"])
+    assert counts["readouts"].sum() == read
+    assert report.readout_counts([], runs).is_empty()
+
+
+def test_the_first_telling_pair_is_chosen():
+    rows = [("i1", "t", 9, "terminated"), ("i1", "r", 9, "terminated"), ("i2", "t", 4, "terminated"), ("i2", "r", 9, "terminated")]
+    runs = pl.DataFrame([{"item_id": i, "arm": a, "n_reasoning": n, "status": s, "replicate": 0} for i, a, n, s in rows])
+    assert example.choose_pair(runs, "t", "r", 8) == ("i2", 0)
+    assert example.choose_pair(runs, "t", "r", 2) == ("i1", 0)
+    assert example.choose_pair(runs, "t", "absent", 2) is None
+
+
+def test_a_local_folder_is_named_without_its_place(made: Made, tmp_path: Path):
+    frame = pl.read_parquet(made.inputs["traces"][0])
+    meta = tables.read_metadata(made.inputs["traces"][0])
+    meta["identity"]["model"]["source"] = "/somewhere/private/weights"
+    tables.write(frame, tmp_path / "t.parquet", tables.Traces, meta)
+    facts = dict(report.making({"traces": [tmp_path / "t.parquet"]})[0]["facts"])
+    assert facts["model"] == "weights"
+
+
+def _minimal() -> dict:
+    inference = {"resamples": 10, "level": 0.95, "margin": 0.03}
+    return {
+        "sections": [],
+        "planted": None,
+        "example": None,
+        "making": [],
+        "arms": {},
+        "comparisons": [],
+        "replicates": 1,
+        "readouts": {"low_mass": 0.5},
+        "continuations": {"max_tokens": 8},
+        "inference": inference,
+        "seed": 1,
+        "level": "95%",
+        "margin": "3",
+        "version": "0",
+        "tools": {},
+        "questions": {},
+    }

@@ -1,0 +1,204 @@
+"""Tables: schemas, metadata, refusal of what does not belong, writing that is whole or not at all."""
+
+import json
+import math
+
+import dataframely as dy
+import polars as pl
+import pytest
+from builders import item, trace
+from polars.testing import assert_frame_equal
+
+from midtrace import tables
+from midtrace.errors import InputError
+
+SCHEMAS = [
+    tables.Items,
+    tables.RawTraces,
+    tables.Traces,
+    tables.Cuts,
+    tables.Readouts,
+    tables.RawContinuations,
+    tables.Continuations,
+    tables.Outcomes,
+    tables.Controls,
+]
+META = tables.metadata("items", "toy", {"seed": 1, "benchmark": {"name": "toy", "n": None}})
+
+
+def readout(**values) -> dict:
+    row = {
+        "trace_id": "t", "cut_id": "horizon:8", "cut": "horizon", "horizon": 8, "fraction": None, "partner_arm": None, "n_tokens": 8,
+        "complete": False, "context": "policy", "context_arm": "low", "option_logprob": [-0.5, -1.5], "candidate_mass": 0.8, "choice": "A",
+        "tie": False, "low_mass": False, "q_gold": 0.7, "correct": True, "brier": 0.2, "log_loss": 0.3, "gold_log_odds": 0.8,
+    }  # fmt: skip
+    return {**row, **values}
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_round_trip(tmp_path, schema):
+    frame = schema.sample(12, generator=dy.random.Generator(3))
+    tables.write(frame, tmp_path / "deep" / "a.parquet", schema, META)
+    again = tables.read(tmp_path / "deep" / "a.parquet", schema, META["identity"])
+    assert_frame_equal(again, frame)
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.parquet"]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_empty_frames_keep_their_types(tmp_path, schema):
+    tables.write(tables.frame_of([], schema), tmp_path / "a.parquet", schema, META, expect_rows=False)
+    frame = pl.read_parquet(tmp_path / "a.parquet")
+    assert len(frame) == 0
+    assert frame.schema == schema.sample(3, generator=dy.random.Generator(1)).schema
+    if "output_ids" in frame.columns:
+        assert frame.schema["output_ids"] == pl.List(pl.Int32)
+
+
+def test_an_unexpected_empty_frame_is_an_error(tmp_path):
+    with pytest.raises(InputError, match=r"a\.parquet: rows: 0 rows would be written"):
+        tables.write(tables.frame_of([], tables.Items), tmp_path / "a.parquet", tables.Items, META)
+    assert not list(tmp_path.iterdir())
+
+
+def test_rows_without_tokens_keep_their_type():
+    frame = tables.frame_of([trace(output_ids=[], prompt_ids=[])], tables.Traces)
+    assert frame.schema["output_ids"] == pl.List(pl.Int32)
+
+
+def test_infinities_survive_and_not_a_number_is_refused(tmp_path):
+    row = readout(option_logprob=[-math.inf, 0.0], log_loss=math.inf, gold_log_odds=-math.inf, q_gold=0.0)
+    tables.write(tables.frame_of([row], tables.Readouts), tmp_path / "a.parquet", tables.Readouts, META)
+    again = tables.read(tmp_path / "a.parquet", tables.Readouts)
+    assert again["option_logprob"].to_list() == [[-math.inf, 0.0]]
+    assert again.select("log_loss", "gold_log_odds").row(0) == (math.inf, -math.inf)
+    with pytest.raises(InputError, match="brier"):
+        tables.conform(tables.frame_of([readout(brier=math.nan)], tables.Readouts), tables.Readouts, "f")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda frame: frame.drop("answer"), r"f\.parquet: column answer: missing; allowed: item_id, "),
+        (lambda frame: pl.concat([frame, frame]), r"f\.parquet: columns item_id: \('toy/1',\) occurs more than once"),
+        (lambda frame: frame.with_columns(options=pl.lit("x")), r"f\.parquet: items: .*options"),
+        (lambda frame: frame.with_columns(answer_kind=pl.lit("essay")), r"f\.parquet: items: .*answer_kind.*regex"),
+        (lambda frame: frame.with_columns(answer_kind=pl.lit("choices")), r"f\.parquet: items: .*answer_kind.*regex"),
+        (lambda frame: frame.with_columns(question=pl.lit(None, pl.String)), r"f\.parquet: items: .*question.*nullability"),
+    ],
+)
+def test_a_bad_frame_is_one_clear_line(change, message):
+    frame = tables.frame_of([item()], tables.Items)
+    tables.conform(frame, tables.Items, "f.parquet")
+    with pytest.raises(InputError, match=message) as caught:
+        tables.conform(change(frame), tables.Items, "f.parquet")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["many", 2**40])
+def test_a_wrong_type_names_the_column(value):
+    frame = tables.frame_of([trace()], tables.Traces).with_columns(n_reasoning=pl.lit(value))
+    with pytest.raises(InputError, match="n_reasoning"):
+        tables.conform(frame, tables.Traces, "f.parquet")
+
+
+def test_conform_orders_columns_and_drops_others():
+    frame = tables.frame_of([item()], tables.Items).with_columns(extra=1).select(pl.all().reverse())
+    frame = frame.select(sorted(frame.columns))
+    assert tables.conform(frame, tables.Items, "f").columns == tables.Items.column_names()
+
+
+@pytest.mark.parametrize(
+    ("expected", "message"),
+    [
+        ({"seed": 2, "benchmark": {"name": "toy", "n": None}}, "seed: the file was made with 1, the config says 2"),
+        ({"seed": 1, "benchmark": {"name": "other", "n": None}}, "benchmark.name: the file was made with 'toy', the config says 'other'"),
+        ({"seed": 1, "benchmark": {"name": "toy", "n": 3}}, "benchmark.n: the file was made with None, the config says 3"),
+        ({"seed": 1, "benchmark": {"name": "toy"}, "arm": "x"}, "arm: the file was made with None, the config says 'x'"),
+        ({"seed": 1}, "benchmark.name: the file was made with 'toy', the config says None"),
+    ],
+)
+def test_a_foreign_identity_names_the_field_and_both_values(tmp_path, expected, message):
+    tables.write(tables.frame_of([item()], tables.Items), tmp_path / "a.parquet", tables.Items, META)
+    with pytest.raises(InputError) as caught:
+        tables.read(tmp_path / "a.parquet", tables.Items, expected)
+    assert f"a.parquet: {message}" in str(caught.value)
+
+
+def test_identity_compares_after_json(tmp_path):
+    meta = tables.metadata("items", "toy", {"ids": (1, 2), "share": 0.1, "map": {"b": 1, "a": [True, None]}})
+    tables.write(tables.frame_of([item()], tables.Items), tmp_path / "a.parquet", tables.Items, meta)
+    assert tables.check_identity(tmp_path / "a.parquet", {"map": {"a": [True, None], "b": 1}, "share": 0.1, "ids": [1, 2]})["study"] == "toy"
+
+
+def test_another_schema_version_is_refused(tmp_path):
+    tables.write(tables.frame_of([item()], tables.Items), tmp_path / "a.parquet", tables.Items, {**META, "schema_version": 0})
+    with pytest.raises(InputError, match="schema_version: is 0; allowed: 1"):
+        tables.check_identity(tmp_path / "a.parquet", META["identity"])
+
+
+def test_missing_corrupt_cut_and_foreign_files(tmp_path):
+    path = tmp_path / "a.parquet"
+    with pytest.raises(InputError, match=r"a\.parquet: file: does not exist"):
+        tables.read(path, tables.Items)
+    path.write_bytes(b"not parquet")
+    with pytest.raises(InputError, match=r"a\.parquet: file: cannot be read as Parquet"):
+        tables.read(path, tables.Items)
+    tables.write(tables.frame_of([item()], tables.Items), path, tables.Items, META)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"a\.parquet: file: cannot be read as Parquet"):
+        tables.read(path, tables.Items, META["identity"])
+    tables.frame_of([item()], tables.Items).write_parquet(path)
+    with pytest.raises(InputError, match=r"a\.parquet: metadata: has no 'midtrace' entry"):
+        tables.read(path, tables.Items)
+
+
+def test_a_damaged_page_is_an_input_error(tmp_path):
+    path = tmp_path / "a.parquet"
+    tables.write(tables.frame_of([item(f"toy/{k}") for k in range(50)], tables.Items), path, tables.Items, META)
+    content = bytearray(path.read_bytes())
+    content[4:200] = bytes(196)
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"a\.parquet: file: cannot be read as Parquet"):
+        tables.read(path, tables.Items, META["identity"])
+
+
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_a_failed_write_leaves_no_trace(tmp_path, monkeypatch, before):
+    path = tmp_path / "a.parquet"
+    if before:
+        path.write_bytes(before)
+
+    def half(self, file, **_):
+        file.write_bytes(b"PAR1 half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", half)
+    with pytest.raises(OSError, match="disk full"):
+        tables.write(tables.frame_of([item()], tables.Items), path, tables.Items, META)
+    assert [(found.name, found.read_bytes()) for found in tmp_path.iterdir()] == ([("a.parquet", before)] if before else [])
+
+
+def test_the_final_name_appears_only_when_whole(tmp_path, monkeypatch):
+    seen = []
+    real = pl.DataFrame.write_parquet
+
+    def spy(self, file, **options):
+        real(self, file, **options)
+        seen.append([path.name for path in tmp_path.iterdir()])
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", spy)
+    tables.write(tables.frame_of([item()], tables.Items), tmp_path / "a.parquet", tables.Items, META)
+    assert seen
+    assert "a.parquet" not in seen[0]
+
+
+def test_metadata_holds_what_the_contract_lists(tmp_path):
+    meta = tables.metadata("traces", "toy", {"seed": 1}, engine="fake", tokenizer="abc")
+    tables.write(tables.frame_of([item()], tables.Items), tmp_path / "a.parquet", tables.Items, meta)
+    found = tables.read_metadata(tmp_path / "a.parquet")
+    assert found == json.loads(json.dumps(meta))
+    assert set(found) == {"schema_version", "version", "study", "stage", "identity", "engine", "tokenizer"}
+
+
+def test_flatten():
+    assert list(tables.flatten({"b": {"y": 1, "x": [1, {"z": 2}]}, "a": None})) == [("a", None), ("b.x", [1, {"z": 2}]), ("b.y", 1)]

@@ -1,0 +1,96 @@
+"""What stands under each figure: what is drawn, what a reader may conclude from it, what not."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Caption:
+    """A caption in three parts, in plain words."""
+
+    drawn: str
+    may: str
+    may_not: str
+
+
+def caption(kind: str, facts: Mapping[str, object]) -> Caption:
+    """The caption of a kind of figure.
+
+    Parameters
+    ----------
+    kind
+        A name of :mod:`midtrace.figures.catalogue`.
+    facts
+        ``sample`` (items and runs in words), ``level`` (e.g. ``95%``), ``readout`` (``probe`` or ``continuation``), ``margin`` (points).
+    """
+    sample, level, readout, margin = (str(facts[name]) for name in ("sample", "level", "readout", "margin"))
+    read = {
+        "probe": "the forced-answer probe (the reasoning is closed and the option with the highest probability counts)",
+        "continuation": "a greedy continuation after the reasoning is closed (there are no options to probe)",
+    }[readout]
+    intervals = f"Whiskers and bands are {level} intervals (bootstrap over items)."
+    return {
+        "decomposition": Caption(
+            f"At each horizon B every pair of runs is in one of four states: only the treatment has finished, both still think, only the reference "
+            f"has finished, both have finished. The coloured parts are what the pairs in each state contribute to the difference in accuracy, "
+            f"treatment minus reference; parts above and below zero add up to the total (diamond). Y takes the run's own answer once it has "
+            f"finished and {read} before; Y_sym takes the probe for both arms whatever their state, under one shared prompt. {sample} {intervals}",
+            "Where the total comes from. A blue part says: the shorter run had its answer ready while the other was still on its way. A green part "
+            "says: the unfinished reasoning itself differs in what it already knows. If Y and Y_sym look alike, the way of reading is not the cause.",
+            "The states are consequences of the arms, not groups drawn beforehand: a part is an account of the total, not the causal effect in a "
+            "fixed kind of item. The diamond's interval belongs to the total, not to the parts; intervals of the parts are in the tables.",
+        ),
+        "policy": Caption(
+            f"Upper panels: the share of runs answered right if every run is stopped at B reasoning tokens (Y: its own answer if it has finished, "
+            f"else {read}). Lower panels: the share of runs that have finished by B (Kaplan-Meier; runs that hit the token cap count as unfinished "
+            f"at their cap). {sample} {intervals}",
+            "How much accuracy a token budget buys with each arm, and at which budgets the arms differ.",
+            "That one arm reasons better than the other: an arm can lead at B merely because it finishes earlier. Bands that overlap do not show "
+            "that arms are equal, and the comparison of arms is the paired one in the first figure.",
+        ),
+        "matched": Caption(
+            f"For every pair whose treatment run finished, the reference run is cut at the same number of tokens (or taken whole if it finished "
+            f"earlier), and both are read in the same way under one shared prompt. Left: the difference, with the margin of {margin} points that "
+            f"counts as no difference. Right: the two accuracies behind it. {sample} {intervals}",
+            "Whether equally many tokens carry equally much. Near zero: the shorter arm left out what did not matter. Far from zero: the arms spend "
+            "their tokens differently.",
+            "That a contrast whose interval includes zero shows equality: only the equivalence test does, and its verdict stands in the headline.",
+        ),
+        "early": Caption(
+            f"The mean probability that the probe gives to the right option when the reasoning is closed at B, both arms read under one shared "
+            f"prompt. {sample} {intervals}",
+            "How early the answer begins to be known, also where it is not yet the most probable option.",
+            "What the model would say by itself: the probe forces an answer that no run has chosen to give. A mean of probabilities says nothing "
+            "about single items.",
+        ),
+        "lengths": Caption(
+            f"Left: reasoning tokens per run (median, quartiles, 5th and 95th percentile; truncated runs at the cap). Right: the share of runs "
+            f"that have finished by B; markers with bars stand at the horizons of the study. Malformed runs are left out. {sample} {intervals}",
+            "How much the arms change the length of the reasoning, and which horizons fall between them.",
+            "Anything about accuracy.",
+        ),
+        "validity": Caption(
+            f"Left: how often the probe's choice is the answer that the same run gave in the end, by the share of its reasoning that is read (100%: "
+            f"the whole block). Right: how often it is the answer that the model writes greedily from the same place. Arms are set side by side. "
+            f"{sample} {intervals}",
+            "On whole blocks and against the continuation, agreement near 100% says that the probe reads what the model would answer.",
+            "That low agreement on short prefixes is a fault of the probe: there the run has not found its answer yet, and agreement near chance is "
+            "what one expects. Arms with fewer unfinished runs have fewer pairs at long horizons.",
+        ),
+        "controls": Caption(
+            f"The probe behind constructed reasoning. A scripted text states an option first or last and fills the rest with words that say nothing; "
+            f"or the run's own reasoning is read, shuffled, exchanged for that of another item, or replaced by random tokens. Dots: the right option "
+            f"was chosen; squares: the stated option was chosen. {sample} {intervals}",
+            "The instrument works if stated options are followed, right or wrong, early or late, and if texts that do not hold the answer leave the "
+            "probe at chance.",
+            "That a real prefix is read without error: a script is easier to read than a thought. A shuffled block can stay above chance, since its "
+            "tokens still hold traces of the answer.",
+        ),
+        "planted": Caption(
+            f"What was built into the embedded model against what the pipeline found, each effect on its own scale. Green line: the value that was "
+            f"built in; green field: the range that was promised; red cross: missed. {sample} {intervals}",
+            "Whether the instrument finds effects that are known to be there, and their size.",
+            f"That every interval covers its planted value by necessity: at {level} about one in twenty misses by chance alone, and a model that was "
+            f"trained on a construction follows it only nearly.",
+        ),
+    }[kind]

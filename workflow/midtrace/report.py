@@ -1,0 +1,353 @@
+"""Stage 8: the report, one self-contained page for a reader who has never seen the code."""
+
+import base64
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import polars as pl
+
+from midtrace import __version__, captions, example, tables, verdicts
+from midtrace.figures import catalogue
+from midtrace.figures.panels import CONTROLS
+from midtrace.figures.run import chance_level, read_decomposition, read_runs
+from midtrace.verdicts import Estimate, Headline, number, plain, points
+
+TEMPLATE = Path(__file__).with_name("report.html.j2")
+READOUTS = {"terminal": "Y", "terminal_continuation": "Y (continuation)", "symmetric": "Y_sym"}
+VERDICTS = {
+    "better": "treatment better",
+    "worse": "treatment worse",
+    "differs within margin": "differs, but within the margin",
+    "equivalent": "equivalent",
+    "undecided": "undecided",
+    "missing": "not measured",
+}
+DIRECTIONS = {
+    "higher": "treatment more accurate",
+    "lower": "treatment less accurate",
+    "unclear": "no clear difference",
+    "exact": "no difference in any pair",
+    "missing": "no interval",
+}
+
+
+def run(
+    decomposition: Mapping[str, str | Path],
+    inputs: Mapping[str, Sequence[str | Path]],
+    figures: Sequence[str | Path],
+    output: str | Path,
+    study: str,
+    settings: Mapping[str, Any],
+) -> None:
+    """Write ``report.html``.
+
+    Parameters
+    ----------
+    decomposition
+        Table name -> file of ``decomposition/``.
+    inputs
+        Shards by stage: ``item_tables``, ``traces``, ``readouts``, ``control_tables``.
+    figures
+        SVG files.
+    output
+        The page.
+    study, settings
+        Name of the study; see :func:`midtrace.config.report_settings`.
+    """
+    context = gather(decomposition, inputs, figures, study, settings)
+    path = Path(output)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(context), encoding="utf-8")
+
+
+def render(context: Mapping[str, Any]) -> str:
+    """The page. Everything is escaped: arms, effects and model output are text, never markup."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATE.parent), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals.update(points=points, plain=plain, number=number)
+    return environment.get_template(TEMPLATE.name).render(context)
+
+
+def gather(
+    decomposition: Mapping[str, str | Path],
+    inputs: Mapping[str, Sequence[str | Path]],
+    figures: Sequence[str | Path],
+    study: str,
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """All that the template shows; see :func:`run`."""
+    analysis = settings["figures"]["analysis"]
+    found = read_decomposition(decomposition, analysis)
+    runs, chance = read_runs(inputs["traces"]), chance_level(inputs["item_tables"])
+    items = {tables.read_metadata(path)["identity"]["benchmark"]["name"]: path for path in inputs["item_tables"]}
+    uris = {Path(path).stem: data_uri(path) for path in figures}
+    reads = readout_counts(inputs.get("readouts", ()), runs)
+    sections, shown = [], None
+    for model in analysis["models"]:
+        for benchmark in analysis["benchmarks"]:
+            section = section_of(found, runs, reads, chance, uris, settings, model, benchmark)
+            sections.append(section)
+            for comparison, row in zip(analysis["comparisons"], section["rows"], strict=True):
+                if shown is None and row is not None and row["headline"].readouts:
+                    own = catalogue.of(runs, model, benchmark)
+                    shown = example.find(
+                        items[benchmark],
+                        _of_shards(inputs["traces"], model, benchmark),
+                        _of_shards(inputs.get("readouts", ()), model, benchmark),
+                        own,
+                        comparison,
+                        row["headline"].horizon,
+                    )
+    planted = None
+    if catalogue.STUDY_WIDE in uris and len(found["planted"]):
+        planted = {
+            "uri": uris[catalogue.STUDY_WIDE],
+            "caption": captions.caption("planted", _facts(settings, "All items of the study.", "probe")),
+            "rows": [_planted_row(row) for row in found["planted"].iter_rows(named=True)],
+        }
+    return {
+        "study": study,
+        "sections": sections,
+        "planted": planted,
+        "example": shown,
+        "making": making(inputs),
+        "arms": {name: settings["arms"][name] for name in [*settings["figures"]["arms"], *settings["arms"]]},
+        "comparisons": analysis["comparisons"],
+        "replicates": settings["replicates"],
+        "readouts": settings["readouts"],
+        "continuations": settings["continuations"],
+        "inference": analysis["inference"],
+        "seed": analysis["seed"],
+        "level": f"{100 * analysis['inference']['level']:g}%",
+        "margin": f"{100 * analysis['inference']['margin']:g}",
+        "version": __version__,
+        "tools": {name: importlib.metadata.version(name) for name in ("matplotlib", "numpy", "polars", "scipy", "statsmodels")},
+        "questions": {kind.name: kind.question for kind in catalogue.KINDS},
+    }
+
+
+def data_uri(path: str | Path) -> str:
+    """An SVG file as a data URI: the page asks for nothing, and ids inside one figure cannot collide with those of another."""
+    return "data:image/svg+xml;base64," + base64.b64encode(Path(path).read_bytes()).decode()
+
+
+def _of_shards(paths: Sequence[str | Path], model: str, benchmark: str) -> list[str | Path]:
+    return [path for path in paths if Path(path).parts[-4:-2] == (model, benchmark)]
+
+
+def _facts(settings: Mapping[str, Any], sample: str, readout: str) -> dict[str, str]:
+    inference = settings["figures"]["analysis"]["inference"]
+    return {"sample": sample, "readout": readout, "level": f"{100 * inference['level']:g}%", "margin": f"{100 * inference['margin']:g}"}
+
+
+def section_of(
+    found: Mapping[str, pl.DataFrame],
+    runs: pl.DataFrame,
+    reads: pl.DataFrame,
+    chance: Mapping[str, float],
+    uris: Mapping[str, str],
+    settings: Mapping[str, Any],
+    model: str,
+    benchmark: str,
+) -> dict[str, Any]:
+    """The part of the report about one model and benchmark: headline rows, figures by name, checks, and what is not there and why."""
+    analysis = settings["figures"]["analysis"]
+    own = {name: catalogue.of(frame, model, benchmark) for name, frame in found.items()}
+    mine = catalogue.of(runs, model, benchmark)
+    choice = settings["figures"]["answer_kinds"][benchmark] == "choice"
+    n_items, n_replicates = mine["item_id"].n_unique(), mine["replicate"].n_unique()
+    sample = f"{n_items} items, {n_replicates} {'run' if n_replicates == 1 else 'runs'} per item and arm."
+    rows = [headline_row(own, comparison, analysis) for comparison in analysis["comparisons"]]
+    drawn, absent = [], []
+    for kind in catalogue.KINDS:
+        if kind.name == catalogue.STUDY_WIDE:
+            continue
+        uri = uris.get(catalogue.stem(kind.name, model, benchmark))
+        if uri is None or catalogue.rows(kind, found, model, benchmark).is_empty():
+            reason = "no options to probe" if kind.needs_probe and not choice else "nothing was measured for it"
+            absent.append((kind.question, reason))
+            continue
+        said = sample
+        if kind.name == "controls":
+            n = int(own["controls"]["n_items"].to_numpy().max())
+            said = f"{n} of the {n_items} items, one reading each."
+        drawn.append(
+            {
+                "name": kind.name,
+                "question": kind.question,
+                "uri": uri,
+                "alt": f"Figure: {kind.question} {model} on {benchmark}.",
+                "caption": captions.caption(kind.name, _facts(settings, said, "probe" if choice else "continuation")),
+            }
+        )
+    return {
+        "model": model,
+        "benchmark": benchmark,
+        "choice": choice,
+        "sample": sample,
+        "n_items": n_items,
+        "n_runs": len(mine),
+        "chance": chance.get(benchmark),
+        "rows": rows,
+        "figures": drawn,
+        "absent": absent,
+        "arms": [arm_row(own, mine, reads, arm) for arm in settings["figures"]["arms"] if arm in set(mine["arm"])],
+        "controls": control_rows(own["controls"]),
+        "drift": drift_rows(own["retokenisation"], settings["figures"]["arms"]),
+        "agreement": agreement_rows(own["validity"], settings["figures"]["arms"]),
+    }
+
+
+def headline_row(own: Mapping[str, pl.DataFrame], comparison: Mapping[str, str], analysis: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A row of the headline table with its verdicts; None for a comparison without lengths."""
+    row: Headline | None = verdicts.headline(own, comparison["treatment"], comparison["reference"], analysis["horizons"])
+    if row is None:
+        return None
+    level, margin = analysis["inference"]["level"], analysis["inference"]["margin"]
+    return {
+        "headline": row,
+        "common": comparison["common"],
+        "names": READOUTS,
+        "policy_verdict": DIRECTIONS[row.contrast[row.readouts[0]].direction] if row.readouts else "not measured",
+        "matched_verdict": VERDICTS[row.matched_verdict(level)],
+        "sentences": verdicts.sentences(row, margin, level),
+    }
+
+
+def arm_row(own: Mapping[str, pl.DataFrame], runs: pl.DataFrame, reads: pl.DataFrame, arm: str) -> dict[str, Any]:
+    """Lengths, natural accuracy and what went wrong, of one arm; ``reads`` as from :func:`readout_counts`."""
+    per_arm = own["lengths"].filter(pl.col("treatment") == arm, pl.col("reference").is_null())
+    mine = runs.filter(pl.col("arm") == arm)
+    counted = reads.join(mine.select("model", "benchmark", "arm").unique(), on=["model", "benchmark", "arm"], how="semi")
+    status = mine["status"]
+    return {
+        "arm": arm,
+        "length": verdicts.one(per_arm, estimand="mean_length"),
+        "accuracy": verdicts.one(per_arm, estimand="natural_accuracy"),
+        "runs": len(mine),
+        "truncated": int((status == "truncated").sum()),
+        "malformed": int((status == "malformed").sum()),
+        "unparsed": int(((status == "terminated") & mine["answer"].is_null()).sum()),
+        "readouts": int(counted["readouts"].sum()),
+        "low_mass": int(counted["low_mass"].sum()),
+        "ties": int(counted["ties"].sum()),
+        "infinite": int(counted["infinite"].sum()),
+    }
+
+
+def readout_counts(paths: Sequence[str | Path], runs: pl.DataFrame) -> pl.DataFrame:
+    """Readouts, and among them flagged ones, by ``model``, ``benchmark`` and ``arm``: ``readouts``, ``low_mass``, ``ties``, ``infinite``."""
+    keys = ["model", "benchmark", "arm"]
+    if not paths:
+        return pl.DataFrame(schema={**dict.fromkeys(keys, pl.String), **dict.fromkeys(("readouts", "low_mass", "ties", "infinite"), pl.Int64)})
+    return (
+        pl.scan_parquet([Path(path) for path in paths], glob=False)
+        .select("trace_id", "low_mass", "tie", infinite=pl.col("gold_log_odds").is_infinite())
+        .join(runs.lazy().select("trace_id", *keys), on="trace_id")
+        .group_by(keys)
+        .agg(readouts=pl.len(), low_mass=pl.col("low_mass").sum(), ties=pl.col("tie").sum(), infinite=pl.col("infinite").sum())
+        .sort(keys)
+        .collect()
+    )
+
+
+def _estimate(row: Mapping[str, Any] | None) -> Estimate | None:
+    if row is None or row["estimate"] is None:
+        return None
+    return Estimate(row["estimate"], row["ci_low"], row["ci_high"], row["n_items"], row["n_pairs"])
+
+
+def control_rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    """Controls in words: accuracy, share that follows the stated option, chance."""
+    found = []
+    present = list(dict.fromkeys(frame.select("control", "position").iter_rows()))
+    for key in [*(key for key in CONTROLS if key in present), *(key for key in present if key not in CONTROLS)]:
+        rows = {row["estimand"]: row for row in frame.filter(pl.col("control") == key[0], pl.col("position") == key[1]).iter_rows(named=True)}
+        found.append(
+            {
+                "name": CONTROLS.get(key, " ".join(key)),
+                "accuracy": _estimate(rows.get("accuracy")),
+                "follows": _estimate(rows.get("follows_stated")),
+                "chance": _estimate(rows.get("chance")),
+            }
+        )
+    return found
+
+
+def drift_rows(frame: pl.DataFrame, arms: Sequence[str]) -> dict[str, Any]:
+    """Share of traces that a decode-encode round trip changes, by arm: anywhere, and within the first B tokens at up to four horizons."""
+    horizons = sorted(set(frame.filter(pl.col("horizon") > 0)["horizon"]))
+    shown = sorted({horizons[round(step * (len(horizons) - 1) / 3)] for step in range(4)}) if horizons else []
+    found = []
+    for arm in arms:
+        own = frame.filter(pl.col("treatment") == arm)
+        whole = verdicts.one(own, estimand="trace_drift")
+        if whole is not None:
+            found.append({"arm": arm, "whole": whole, "prefixes": [verdicts.one(own, estimand="prefix_drift", horizon=h) for h in shown]})
+    return {"horizons": shown, "rows": found}
+
+
+def agreement_rows(frame: pl.DataFrame, arms: Sequence[str]) -> list[dict[str, Any]]:
+    """Per arm: agreement of the probe with the natural answer on whole blocks, and the lowest agreement with the continuation."""
+    found = []
+    for arm in arms:
+        own = frame.filter(pl.col("treatment") == arm, pl.col("estimate").is_not_null())
+        continued = own.filter(pl.col("estimand") == "probe_continuation").sort("estimate", "horizon")
+        lowest = continued.row(0, named=True) if len(continued) else None
+        whole = verdicts.one(own, estimand="probe_natural_complete")
+        if whole is not None or lowest is not None:
+            found.append({"arm": arm, "whole": whole, "lowest": _estimate(lowest), "horizon": lowest and lowest["horizon"]})
+    return found
+
+
+def _planted_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    bounds = {(False, False): "", (True, False): f"at least {row['low']:g}" if row["low"] is not None else ""}
+    low, high = row["low"], row["high"]
+    bound = bounds.get((low is not None, high is not None))
+    if bound is None:
+        bound = f"{low:g} to {high:g}" if low is not None else f"at most {high:g}"
+    return {
+        "effect": row["estimand"],
+        "planted": row["planted"],
+        "promised": bound.replace("-", verdicts.MINUS),
+        "measured": _estimate(row),
+        "covered": {None: "", True: "covered", False: "not covered"}[row["covered"]],
+        "holds": {None: "", True: "kept", False: "broken"}[row["holds"] if bound else None],
+    }
+
+
+def making(inputs: Mapping[str, Sequence[str | Path]]) -> list[dict[str, Any]]:
+    """How the traces of each model were made, from the metadata of their files: one entry per model with (what, values) pairs."""
+    found: dict[str, dict[str, dict[str, None]]] = {}
+
+    def add(model: str, what: str, value: object) -> None:
+        if value is not None:
+            found.setdefault(model, {}).setdefault(what, {})[str(value)] = None
+
+    for path in inputs["traces"]:
+        meta = tables.read_metadata(path)
+        entry = meta["identity"]["model"]
+        name = entry["name"]
+        source = Path(entry["source"])
+        add(name, "model", source.name if source.is_absolute() else entry["source"])  # a folder of one's own machine is nobody's business
+        add(name, "revision", entry["revision"])
+        add(name, "weights (hash or revision)", entry["weights"])
+        add(name, "vocabulary (hash)", meta.get("tokenizer"))
+        add(name, "dialect", entry["dialect"])
+        add(name, "engine", " ".join(filter(None, [entry["engine"], meta.get("engine_version")])))
+        add(name, "device", meta.get("device"))
+        add(name, "precision", entry["dtype"])
+        add(name, "sampling", ", ".join(f"{key} {value:g}" for key, value in entry["sampling"].items()))
+        add(name, "token cap", entry["max_tokens"])
+        add(name, "base seed", meta["identity"]["seed"])
+        add(name, "midtrace", meta["version"])
+        add(name, "schema of tables", meta["schema_version"])
+    for path in inputs.get("readouts", ()):
+        meta = tables.read_metadata(path)
+        name = meta["identity"]["replay"]["traces"]["model"]["name"]
+        add(name, "forced close and stem (token ids)", " ".join(map(str, meta["suffix_ids"])) if "suffix_ids" in meta else None)
+    return [{"model": model, "facts": [(what, "; ".join(values)) for what, values in facts.items()]} for model, facts in found.items()]

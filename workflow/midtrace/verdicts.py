@@ -1,0 +1,291 @@
+"""From intervals to plain words, by rules that are written down.
+
+Direction of a difference with interval [low, high]: ``higher`` if low > 0, ``lower`` if high < 0, ``exact`` if the interval is the point 0,
+``unclear`` if it includes 0 otherwise, ``missing`` if there is none. ``unclear`` is no evidence of absence: that is what the equivalence
+test is for.
+
+The horizon of the headline is chosen from lengths alone, without a look at accuracy: the configured horizon nearest to the mean reasoning
+length of the shorter arm (the smaller one in a tie). About half of that arm's runs have finished there, so that both sources of a
+difference, finishing earlier and knowing more while both still think, can show.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from midtrace.errors import InputError
+
+MINUS = "\N{MINUS SIGN}"
+TERMINAL = ("terminal", "terminal_continuation")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate with its interval, in the unit of its table (shares, ratios, tokens)."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n_items: int | None = None
+    n_pairs: int | None = None
+
+    @property
+    def direction(self) -> str:
+        """See the rule of :mod:`midtrace.verdicts`."""
+        return direction(self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The row of a comparison in the headline table; by readout where a mapping; None where it was not measured.
+
+    ``finishing`` and ``active`` are the contributions of the strata ``treatment_complete`` and ``both_active``; ``rest`` is what the other
+    two strata contribute; the shares are shares of pairs; ``final`` is the terminal contrast at the largest horizon, ``last``.
+    """
+
+    treatment: str
+    reference: str
+    horizon: int
+    ratio: Estimate | None
+    contrast: dict[str, Estimate] = field(default_factory=dict)
+    finishing: dict[str, Estimate] = field(default_factory=dict)
+    active: dict[str, Estimate] = field(default_factory=dict)
+    rest: dict[str, float] = field(default_factory=dict)
+    finishing_share: float | None = None
+    active_share: float | None = None
+    matched: Estimate | None = None
+    matched_by: str = "probe"
+    equivalence_p: float | None = None
+    final: Estimate | None = None
+    last: int | None = None
+
+    def matched_verdict(self, level: float) -> str:
+        """See :func:`matched_verdict`."""
+        if self.matched is None:
+            return "missing"
+        return matched_verdict(self.matched.low, self.matched.high, self.equivalence_p, level)
+
+    @property
+    def readouts(self) -> list[str]:
+        """Readouts with a contrast: the terminal one first."""
+        return [name for name in (*TERMINAL, "symmetric") if name in self.contrast]
+
+
+def direction(low: float | None, high: float | None) -> str:
+    """``higher``, ``lower``, ``exact``, ``unclear`` or ``missing``; see the rule of :mod:`midtrace.verdicts`."""
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return "missing"
+    if low > 0:
+        return "higher"
+    if high < 0:
+        return "lower"
+    return "exact" if low == high == 0 else "unclear"
+
+
+def matched_verdict(low: float | None, high: float | None, p: float | None, level: float) -> str:
+    """Verdict on the matched-horizon contrast.
+
+    Parameters
+    ----------
+    low, high
+        Interval of the contrast.
+    p
+        P value of the equivalence test (the larger of the two one-sided ones); equivalence is claimed where p < 1 - level.
+    level
+        Level of intervals and test.
+
+    Returns
+    -------
+    str
+        ``better`` or ``worse`` (the interval excludes 0, equivalence not shown), ``differs within margin`` (excludes 0, equivalence shown),
+        ``equivalent`` (includes 0, shown), ``undecided`` (includes 0, not shown), ``missing``.
+    """
+    found = direction(low, high)
+    if found == "missing":
+        return "missing"
+    equivalent = p is not None and p < 1 - level
+    if found in ("higher", "lower"):
+        return "differs within margin" if equivalent else {"higher": "better", "lower": "worse"}[found]
+    return "equivalent" if equivalent else "undecided"
+
+
+def headline_horizon(mean_treatment: float, mean_reference: float, horizons: Sequence[int]) -> int:
+    """The configured horizon nearest to the smaller of two mean lengths; the smaller one in a tie."""
+    shorter = min(mean_treatment, mean_reference)
+    return min(horizons, key=lambda horizon: (abs(horizon - shorter), horizon))
+
+
+def one(frame: pl.DataFrame, **values: Any) -> Estimate | None:
+    """The only row with these values as an estimate; None if there is none or it is null.
+
+    Raises
+    ------
+    InputError
+        If several rows match: the table is not what it claims to be.
+    """
+    found = frame.filter(*(pl.col(column) == value for column, value in values.items()))
+    if len(found) > 1:
+        raise InputError("decomposition", ", ".join(f"{k}={v}" for k, v in values.items()), f"matches {len(found)} estimates", "at most 1")
+    if found.is_empty() or found["estimate"][0] is None:
+        return None
+    row = found.row(0, named=True)
+    return Estimate(row["estimate"], row["ci_low"], row["ci_high"], row["n_items"], row["n_pairs"])
+
+
+def headline(tables: Mapping[str, pl.DataFrame], treatment: str, reference: str, horizons: Sequence[int]) -> Headline | None:
+    """The headline row of a comparison; None if nothing was measured.
+
+    Parameters
+    ----------
+    tables
+        ``lengths``, ``policy``, ``strata``, ``matched`` of one model and benchmark.
+    treatment, reference
+        Arms.
+    horizons
+        Horizons of the study.
+    """
+    pair = {"treatment": treatment, "reference": reference}
+    lengths = tables["lengths"]
+    means = [one(lengths.filter(pl.col("reference").is_null()), estimand="mean_length", treatment=arm) for arm in (treatment, reference)]
+    if means[0] is None or means[1] is None:
+        return None
+    at = headline_horizon(means[0].value, means[1].value, horizons)
+    contrast: dict[str, Estimate] = {}
+    finishing: dict[str, Estimate] = {}
+    active: dict[str, Estimate] = {}
+    rest: dict[str, float] = {}
+    shares: dict[str, float | None] = {}
+    for readout in ("terminal", "terminal_continuation", "symmetric"):
+        if readout == "terminal_continuation" and "terminal" in contrast:
+            continue
+        total = one(tables["policy"], **pair, estimand="contrast", horizon=at, readout=readout)
+        if total is None:
+            continue
+        contrast[readout] = total
+        strata = tables["strata"].filter(*(pl.col(key) == value for key, value in {**pair, "horizon": at, "readout": readout}.items()))
+        for kept, name in ((finishing, "treatment_complete"), (active, "both_active")):
+            found = one(strata, termination=name)
+            if found is not None:
+                kept[readout] = found
+            shares[name] = dict(strata.select("termination", "share").iter_rows()).get(name)
+        others = strata.filter(pl.col("termination").is_in(["both_complete", "reference_complete"]))
+        rest[readout] = float(others["contribution"].sum())
+    by = "probe" if one(tables["matched"], **pair, estimand="matched_contrast", readout="probe") else "continuation"
+    p = one(tables["matched"], **pair, estimand="matched_equivalence_p", readout=by)
+    return Headline(
+        treatment,
+        reference,
+        at,
+        one(lengths, **pair, estimand="geometric_mean_ratio"),
+        contrast,
+        finishing,
+        active,
+        rest,
+        shares.get("treatment_complete"),
+        shares.get("both_active"),
+        one(tables["matched"], **pair, estimand="matched_contrast", readout=by),
+        by,
+        None if p is None else p.value,
+        next((f for name in TERMINAL if (f := one(tables["policy"], **pair, estimand="contrast", horizon=max(horizons), readout=name))), None),
+        max(horizons),
+    )
+
+
+def number(value: float | None, digits: int = 1, sign: bool = False) -> str:
+    """A number for readers: a true minus sign, no negative zero, a dash where there is none."""
+    if value is None or math.isnan(value):
+        return "\N{EN DASH}"
+    text = f"{abs(value):.{digits}f}"
+    negative = value < 0 and float(text) != 0
+    return (MINUS if negative else "+" if sign and float(text) != 0 else "") + text
+
+
+def points(estimate: Estimate | None, interval: bool = True) -> str:
+    """A difference of shares in percentage points with its interval, e.g. ``+5.0 (1.0 to 9.0)``."""
+    if estimate is None:
+        return "not measured"
+    text = number(100 * estimate.value, sign=True)
+    if interval and estimate.low is not None and estimate.high is not None:
+        text += f" ({number(100 * estimate.low)} to {number(100 * estimate.high)})"
+    return text
+
+
+def plain(estimate: Estimate | None, digits: int = 3, scale: float = 1.0) -> str:
+    """An estimate with its interval."""
+    if estimate is None:
+        return "not measured"
+    text = number(scale * estimate.value, digits)
+    if estimate.low is not None and estimate.high is not None:
+        text += f" ({number(scale * estimate.low, digits)} to {number(scale * estimate.high, digits)})"
+    return text
+
+
+def p_value(p: float) -> str:
+    """A p value for readers."""
+    return "p < 0.001" if p < 0.001 else "p > 0.999" if p > 0.999 else f"p = {p:.3f}"
+
+
+def sentences(row: Headline, margin: float, level: float) -> list[str]:
+    """The headline row of a comparison in plain words, one sentence per question."""
+    found = []
+    t, r = row.treatment, row.reference
+    if row.ratio is not None and row.ratio.low is not None and row.ratio.high is not None:
+        word = "shorter" if row.ratio.high < 1 else "longer" if row.ratio.low > 1 else ""
+        found.append(
+            f"Length: {t} reasons in {plain(row.ratio, 2)} times as many tokens as {r}" + (f": it is {word}." if word else ": no clear difference.")
+        )
+    if row.readouts:
+        main = row.contrast[row.readouts[0]]
+        words = {
+            "higher": f"{t} is right more often",
+            "lower": f"{t} is right less often",
+            "unclear": "no clear difference in accuracy",
+            "exact": "the same accuracy in every pair",
+            "missing": "no interval",
+        }
+        found.append(f"Stopped at {row.horizon} tokens: {words[main.direction]}, {points(main)} points.")
+        found.append(_origin(row))
+    if row.final is not None and row.last != row.horizon:
+        found.append(f"Stopped at the largest horizon, {row.last}: {points(row.final)} points.")
+    margin_points = f"{100 * margin:g}"
+    beyond = (
+        row.matched is not None
+        and row.matched.low is not None
+        and row.matched.high is not None
+        and (row.matched.low > margin or row.matched.high < -margin)
+    )
+    size = (
+        f"the whole interval lies beyond the margin of {margin_points} points" if beyond else f"whether by more than {margin_points} points is open"
+    )
+    verdict = row.matched_verdict(level)
+    p = "" if row.equivalence_p is None else f" (equivalence test, {p_value(row.equivalence_p)})"
+    at = f"At equal length, the finished reasoning of {t} against as many tokens of {r}: {points(row.matched)} points"
+    longer = row.ratio is not None and row.ratio.low is not None and row.ratio.low > 1
+    note = f" Since {t} is the longer arm, most runs of {r} have finished by then and are read whole." if longer else ""
+    found.append(
+        {
+            "better": f"{at}. {t} is ahead; {size}{p}.{note}",
+            "worse": f"{at}. {t} is behind; {size}{p}.{note}",
+            "differs within margin": f"{at}. There is a difference, but one smaller than {margin_points} points{p}.{note}",
+            "equivalent": f"{at}. Equivalent within {margin_points} points{p}{'' if longer else ': equally many tokens carry equally much'}.{note}",
+            "undecided": f"{at}. Undecided: neither a difference nor equivalence within {margin_points} points is shown{p}.{note}",
+            "missing": "At equal length: not measured.",
+        }[verdict]
+    )
+    return found
+
+
+def _origin(row: Headline) -> str:
+    """Which of the two named strata has a contribution that is clearly not zero, under each readout."""
+    names = {"terminal": "Y", "terminal_continuation": "Y", "symmetric": "Y_sym"}
+    said = {}
+    for readout in row.readouts:
+        sources = {"runs that finish earlier": row.finishing.get(readout), "pairs that both still think": row.active.get(readout)}
+        clear = [name for name, estimate in sources.items() if estimate is not None and estimate.direction in ("higher", "lower")]
+        said[names[readout]] = " and ".join(clear) or "neither of the two sources"
+    if len(set(said.values())) == 1:
+        return f"What clearly contributes, under {' and '.join(said)}: {next(iter(said.values()))}."
+    return "What clearly contributes: " + "; ".join(f"{text} under {name}" for name, text in said.items()) + ". The two ways of reading disagree."
