@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from midtrace.embedded import card, evaluate, language
 from safetensors import safe_open
+
+from midtrace.embedded import card, evaluate, language
 
 FOLDER = Path(__file__).parents[1] / "resources" / "embedded"
 

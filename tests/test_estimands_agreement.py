@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+
 from midtrace import estimands
 from midtrace.inference import resample_weights
 

@@ -3,8 +3,9 @@
 import numpy as np
 import polars as pl
 import pytest
-from midtrace.inference import bootstrap, bootstrap_function, intervals, item_bootstrap, resample_weights
 from scipy import stats
+
+from midtrace.inference import bootstrap, bootstrap_function, intervals, item_bootstrap, resample_weights
 
 RNG = np.random.default_rng(5)
 SKEWED = RNG.exponential(size=60)

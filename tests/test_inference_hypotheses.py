@@ -3,10 +3,11 @@
 import numpy as np
 import polars as pl
 import pytest
-from midtrace.inference import duplicate_replicates, equivalence, holm, mean_p, per_replicate
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
+
+from midtrace.inference import duplicate_replicates, equivalence, holm, mean_p, per_replicate
 
 VALUES = np.random.default_rng(2).normal(0.01, 0.05, size=80)
 

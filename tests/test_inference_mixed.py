@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+
 from midtrace.inference import crossed_intercepts, mixed
 
 # Diameters of the growth inhibition zone, 24 plates x 6 samples (Davies and Goldsmith 1972; data set "Penicillin" of lme4).

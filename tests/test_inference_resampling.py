@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from midtrace.inference import item_bootstrap, nested_bootstrap, two_way_bootstrap
 
 RNG = np.random.default_rng(11)

@@ -84,6 +84,8 @@ def import_traces(
             continue
         if name in rows:
             raise InputError(where, f"item {name}, replicate {run.replicate}", "occurs twice", "each item once per replicate")
+        if run.output_ids is None and run.text is None and run.reasoning is None:
+            raise InputError(where, f"item {name}", "has neither ids nor text", "an output")
         rendered = prompts.render(by_id[name], settings["arm"], settings["prompt"], dialect, tokenizer)
         exact = run.output_ids is not None and run.prompt_ids is not None
         if run.output_ids is not None:

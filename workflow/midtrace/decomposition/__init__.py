@@ -127,22 +127,22 @@ def _of_benchmark(
         rows = lazy[stage].filter(*conditions).select(columns).join(ids, on="trace_id", how="semi").collect(engine="streaming")
         return rows.sort("trace_id", "cut_id", *(key for key in ("context", "context_arm", "mode") if key in columns))
 
-    at_matched = pl.col("cut") == "matched"
-    matched_reads = {"readouts": part("readouts", READ_COLUMNS, at_matched), "continuations": part("continuations", CONTINUED_COLUMNS, at_matched)}
+    is_matched = pl.col("cut") == "matched"
+    matched_reads = {"readouts": part("readouts", READ_COLUMNS, is_matched), "continuations": part("continuations", CONTINUED_COLUMNS, is_matched)}
     outcomes = lazy["outcomes"].filter(pl.col("model") == model, pl.col("benchmark") == benchmark)
     exact, exact_outcomes = traces.filter("token_exact"), outcomes.filter("token_exact")
     for comparison in settings["comparisons"]:
         t, r = comparison["treatment"], comparison["reference"]
         both = {"treatment": t, "reference": r}
         by_horizon, pairs = contrasts.by_horizon(exact_outcomes, comparison, settings)
-        matched_table, matched_pairs = contrasts.matched(matched_reads, exact, comparison, settings)
+        at_matched_pairs = contrasts.matched_sensitivity_pairs(contrasts.matched_reads(matched_reads, exact, comparison))
         made = {
             **by_horizon,
-            "matched": matched_table,
+            "matched": contrasts.matched(matched_reads, exact, comparison, settings),
             "availability": contrasts.availability(exact_outcomes, comparison, settings),
             "falsifier": contrasts.falsifier(matched_reads["readouts"], exact, comparison, settings),
             "lengths": contrasts.length_contrasts(exact, t, r, settings),
-            "inference": sensitivity.inference(pl.concat([frame for frame in (pairs, matched_pairs) if len(frame)] or [pairs]), settings),
+            "inference": sensitivity.inference(pl.concat([frame for frame in (pairs, at_matched_pairs) if len(frame)] or [pairs]), settings),
             "sensitivity": sensitivity.text_cohort(outcomes, matched_reads, traces, comparison, settings),
         }
         yield from ((name, label(table, both)) for name, table in made.items())

@@ -107,9 +107,14 @@ def availability(outcomes: pl.LazyFrame, comparison: Mapping[str, str], settings
     return with_intervals(terms, ["estimand"], settings).with_columns(readout=pl.lit("symmetric"), horizon=pl.lit(max(grid), pl.Int32))
 
 
-def matched(
-    frames: Mapping[str, pl.DataFrame], traces: pl.DataFrame, comparison: Mapping[str, str], settings: Mapping[str, Any]
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+def matched_reads(frames: Mapping[str, pl.DataFrame], traces: pl.DataFrame, comparison: Mapping[str, str]) -> pl.DataFrame:
+    """Pairs at the matched horizon by probe and by continuation (``readout``); columns as :func:`midtrace.estimands.matched_pairs`."""
+    reads = {"probe": frames["readouts"], "continuation": frames["continuations"].filter(pl.col("mode") == "answer")}
+    arms = comparison["treatment"], comparison["reference"], comparison["common"]
+    return pl.concat(estimands.matched_pairs(frame, traces, *arms).with_columns(readout=pl.lit(name)) for name, frame in reads.items())
+
+
+def matched(frames: Mapping[str, pl.DataFrame], traces: pl.DataFrame, comparison: Mapping[str, str], settings: Mapping[str, Any]) -> pl.DataFrame:
     """Accuracy of both sides and their contrast at the matched horizon, by probe and by continuation, with the equivalence test.
 
     Parameters
@@ -118,33 +123,27 @@ def matched(
         ``readouts`` and ``continuations`` of matched cuts.
     traces, comparison, settings
         Traces of one model and benchmark; arms; see :func:`midtrace.config.analysis_settings`.
-
-    Returns
-    -------
-    tuple
-        The table, and pairs for sensitivity analyses as in :func:`by_horizon`, with ``horizon`` null.
     """
-    reads = {"probe": frames["readouts"], "continuation": frames["continuations"].filter(pl.col("mode") == "answer")}
-    found, kept = [], []
-    for readout, frame in reads.items():
-        pairs = estimands.matched_pairs(frame, traces, comparison["treatment"], comparison["reference"], comparison["common"])
-        if pairs.is_empty():
-            continue
-        pairs = pairs.with_columns(readout=pl.lit(readout))
-        values = {"matched_contrast": "difference", "matched_accuracy_treatment": "correct_t", "matched_accuracy_reference": "correct_r"}
-        terms = [estimands.named(pairs, name, ["readout"], pl.col(column)) for name, column in values.items()]
-        found.append(with_intervals(pl.concat(terms), ["estimand", "readout"], settings))
-        named = pairs.with_columns(
-            estimand=pl.lit("matched_contrast"), horizon=pl.lit(None, pl.Int32), value=pl.col("difference"), within=pl.lit(True)
-        )
-        kept.append(named.select("item_id", "replicate", "estimand", "readout", "horizon", "value", "within"))
-        means = pairs.group_by("item_id", maintain_order=True).agg(pl.col("difference").mean())["difference"].to_numpy()
+    pairs = matched_reads(frames, traces, comparison)
+    if pairs.is_empty():
+        return pl.DataFrame()
+    values = {"matched_contrast": "difference", "matched_accuracy_treatment": "correct_t", "matched_accuracy_reference": "correct_r"}
+    terms = [estimands.named(pairs, name, ["readout"], pl.col(column)) for name, column in values.items()]
+    found = [with_intervals(pl.concat(terms), ["estimand", "readout"], settings)]
+    margin, level = settings["inference"]["margin"], settings["inference"]["level"]
+    for (readout,), part in pairs.group_by("readout", maintain_order=True):
+        means = part.group_by("item_id", maintain_order=True).agg(pl.col("difference").mean())["difference"].to_numpy()
         if len(means) > 1:
-            margin = settings["inference"]["margin"]
-            test = equivalence(means, margin, settings["inference"]["level"])
+            test = equivalence(means, margin, level)
             method = f"two one-sided t tests, margin {margin:g}"
-            found.append(one_row("matched_equivalence_p", test["p"], len(means), len(pairs), method, readout=readout))
-    return (pl.concat(found, how="diagonal"), pl.concat(kept)) if found else (pl.DataFrame(), pl.DataFrame())
+            found.append(one_row("matched_equivalence_p", test["p"], len(means), len(part), method, readout=readout))
+    return pl.concat(found, how="diagonal").sort("readout", descending=True, maintain_order=True)
+
+
+def matched_sensitivity_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Pairs of :func:`matched_reads` for sensitivity analyses, as in :func:`by_horizon` with ``horizon`` null."""
+    constants = {"estimand": pl.lit("matched_contrast"), "horizon": pl.lit(None, pl.Int32), "within": pl.lit(True)}
+    return pairs.with_columns(value="difference", **constants).select(SENSITIVITY_COLUMNS)
 
 
 def falsifier(readouts: pl.DataFrame, traces: pl.DataFrame, comparison: Mapping[str, str], settings: Mapping[str, Any]) -> pl.DataFrame:

@@ -47,7 +47,8 @@ def inference(pairs: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
         found.append(per_replicate(pairs, KEYS, "value", "within", **plain).with_columns(approach=pl.lit("replicate")))
     found.append(_tests(pairs, settings))
     # An estimand without any pair that counts (nobody is active at a late horizon) has nothing to infer.
-    return pl.concat([frame for frame in found if len(frame)], how="diagonal_relaxed").filter(pl.col("estimate").is_not_null())
+    joined = pl.concat([frame for frame in found if len(frame)], how="diagonal_relaxed").filter(pl.col("estimate").is_not_null())
+    return joined if several else joined.with_columns(replicate=pl.lit(None, pl.Int32))
 
 
 def _resampled(pairs: pl.DataFrame, settings: Mapping[str, Any], resamples: int) -> pl.DataFrame:
@@ -154,7 +155,7 @@ def text_cohort(
     pairs = estimands.pairs(kept, t, r, common)
     if len(pairs):
         found.append(with_intervals(policy_terms(pairs), KEYS, settings).filter(pl.col("estimand").str.contains("contrast|gap")))
-    at_matched, _ = matched(frames, own, comparison, settings)
+    at_matched = matched(frames, own, comparison, settings)
     found += [frame for frame in (at_matched, length_contrasts(own, t, r, settings)) if len(frame)]
     if not found:
         return pl.DataFrame()

@@ -12,7 +12,7 @@ from scipy import stats
 from midtrace.seeds import stable_hash
 
 CHUNK = 1_000  # resamples per matrix product: bounds memory at CHUNK x items
-CACHED = 10_000_000  # numbers of a matrix of weights that is kept: every table of a study draws the same items
+CACHED = 100_000_000  # numbers (two bytes each) of a matrix of weights that is kept: every table of a study draws the same items
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,10 @@ def resample_weights(n_items: int, resamples: int, seed: int, strata: Sequence[o
 
 
 def weight_chunks(
-    n_items: int, resamples: int, seed: int, strata: Sequence[object] | np.ndarray | None = None, chunk: int = CHUNK
+    n_items: int, resamples: int, seed: int, strata: Sequence[object] | np.ndarray | None = None, chunk: int | None = None
 ) -> Iterator[np.ndarray]:
-    """The rows of :func:`resample_weights`, ``chunk`` at a time: the whole matrix need not fit in memory."""
+    """The rows of :func:`resample_weights`, ``chunk`` at a time (default ``CHUNK``): the whole matrix need not fit in memory."""
+    chunk = chunk or CHUNK
     if strata is None:
         if n_items * resamples <= CACHED:
             weights = _weights(n_items, resamples, seed)
@@ -77,12 +78,18 @@ def _generator(n_items: int, seed: int) -> np.random.Generator:
 
 
 def _draw(rng: np.random.Generator, n_items: int, rows: int) -> np.ndarray:
-    return rng.multinomial(n_items, np.full(n_items, 1 / n_items), size=rows).astype(np.float64)
+    # Drawing items and counting them is ten times as fast as drawing the counts (a binomial each).
+    drawn = rng.integers(n_items, size=(rows, n_items)) + n_items * np.arange(rows)[:, None]
+    return np.bincount(drawn.ravel(), minlength=rows * n_items).reshape(rows, n_items).astype(np.float64)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _weights(n_items: int, resamples: int, seed: int) -> np.ndarray:
-    weights = _draw(_generator(n_items, seed), n_items, resamples).astype(np.uint16)
+    rng = _generator(n_items, seed)
+    # No item is ever drawn 65,536 times unless there are as many items, and then nothing is cached.
+    weights = np.empty((resamples, n_items), np.uint16)
+    for at in range(0, resamples, CHUNK):
+        weights[at : at + CHUNK] = _draw(rng, n_items, min(CHUNK, resamples - at))
     weights.flags.writeable = False
     return weights
 
