@@ -35,6 +35,7 @@ include: "rules/continuations.smk"
 include: "rules/controls.smk"
 include: "rules/interruptions.smk"
 include: "rules/decomposition.smk"
+include: "rules/claims.smk"
 include: "rules/figures.smk"
 include: "rules/report.smk"
 
@@ -44,5 +45,6 @@ rule all:
     default_target: True
     input:
         rules.report.input,
+        RESULTS + "/claims.json",
     message:
         f"all of the study is there: {RESULTS}/report.html"

@@ -150,6 +150,7 @@ def small_config(**changes: Any) -> dict[str, Any]:
         "arms": {"low": {"effort": "low"}, "medium": {"effort": "medium"}, "high": {"effort": "high"}},
         "comparisons": [{"treatment": "low", "reference": "high", "common": "medium"}],
         "horizons": [0, 16, 48],
+        "availability": {"horizons": [0, 16, 48]},
         "fractions": [0.5, 1.0],
         "continuations": {"modes": ["answer", "natural", "resume"], "max_tokens": 8},
         "controls": {"items": 3, "statement": " So the result is {text}.", "horizons": [16, 48]},

@@ -66,6 +66,7 @@ def config(folder: Path) -> dict[str, Any]:
                 {"treatment": "terse", "reference": "high", "common": "high"},
             ],
             "horizons": [0, 8, 16, 32],
+            "availability": {"horizons": [0, 8, 16, 32]},
             "fractions": [0.5, 1.0],
             "readouts": {"spellings": "plain", "low_mass": 0.5},
             "continuations": {"modes": ["answer", "natural"], "max_tokens": 8},

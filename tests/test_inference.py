@@ -65,7 +65,7 @@ def test_resamples_are_seeded():
 def test_chunks_of_resamples_change_nothing(monkeypatch):
     values = np.random.default_rng(0).normal(size=(30, 2))
     whole = item_bootstrap(values, resamples=501)
-    monkeypatch.setattr("midtrace.inference.CHUNK", 7)
+    monkeypatch.setattr("midtrace.inference.bootstrap.CHUNK", 7)
     pieces = item_bootstrap(values, resamples=501)
     assert pieces.low == pytest.approx(whole.low, abs=1e-12)
     assert pieces.high == pytest.approx(whole.high, abs=1e-12)

@@ -251,7 +251,7 @@ EDITS: dict[str, tuple[Callable[[Checkout], object], set[str], set[str]]] = {
     "touched sources": (_touch("Snakefile", "rules/*", "scripts/*", "workflow/midtrace/*.py", "config/*", SMALL), set(), set()),
     "a new clone with copied results": (_new_clone, set(), set()),
     "comments and docstrings": (_comment("workflow/midtrace/generation.py"), set(), set()),
-    "an estimand": (_append("workflow/midtrace/estimands.py"), {"decompose"}, ANALYSIS),
+    "an estimand": (_append("workflow/midtrace/estimands/contrasts.py"), {"decompose"}, ANALYSIS),
     "grading": (_append("workflow/midtrace/grading.py"), {"grade_traces", "grade_continuations"}, ANALYSIS),
     "how tables are stored": (_append("workflow/midtrace/tables.py"), set(), set()),
     "a script": (_append("scripts/cut_traces.py"), {"cut_traces"}, {"probe_cuts", "continue_cuts", "grade_continuations", *ANALYSIS}),

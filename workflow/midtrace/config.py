@@ -69,6 +69,10 @@ def validate(config: Any, where: object) -> dict[str, Any]:
     for field in ("horizons", "fractions"):
         _check_increasing(config[field], where, field)
     _check_increasing(config["controls"]["horizons"], where, "controls.horizons")
+    _check_increasing(config["availability"]["horizons"], where, "availability.horizons")
+    _check_increasing(config["validity"]["bins"], where, "validity.bins")
+    if config["validity"]["bins"][-1] != 1:
+        raise InputError(where, "validity.bins", f"end at {config['validity']['bins'][-1]:g}", "upper edges of prefix fractions, the last one 1")
     for name, model in config["models"].items():
         _check_model(name, model, where)
     for name, benchmark in config["benchmarks"].items():
@@ -312,6 +316,8 @@ def replay_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: 
                 for other in partners(config, arm)
             },
             "horizons": config["horizons"],
+            # Only the probe reads this grid: a benchmark without options is not cut for it.
+            "availability": config["availability"]["horizons"] if benchmark in choice_benchmarks(config) else [],
             "fractions": config["fractions"],
         }
     )
@@ -362,7 +368,8 @@ def controls_settings(config: Mapping[str, Any], model: str, benchmark: str) -> 
 
 def outcomes_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What determines the outcomes: the config without what is only done with them."""
-    return _sorted({key: value for key, value in config.items() if key not in ("study", "inference", "planted", "interruptions")})
+    later = ("study", "inference", "validity", "planted", "interruptions")
+    return _sorted({key: value for key, value in config.items() if key not in later})
 
 
 def analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -375,6 +382,8 @@ def analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:
             "comparisons": config["comparisons"],
             "horizons": config["horizons"],
             "fractions": config["fractions"],
+            "availability": config["availability"],
+            "validity": config["validity"],
             "inference": config["inference"],
             "seed": config["seed"],
             "planted": file_hash(config["planted"]) if config["planted"] else None,

@@ -59,13 +59,21 @@ def run(
     """
     inputs = Inputs.read(items, traces, cuts, settings)
     modes, origin = settings["continuations"]["modes"], settings["replay"]["traces"]
+    # The availability grid is for the probe alone.
+    unread = {*settings["replay"].get("availability", ())} - {*settings["replay"]["horizons"]}
     stops = dialects.stop_ids(inputs.tokenizer, inputs.dialect)
     meta = tables.metadata("continuations", study, settings, suffix_ids=inputs.suffix)
     parts = Parts(output, tables.RawContinuations, meta, codedigest.digest(__file__, inputs.model["engine"]))
     loaded = [engine] if engine else []
 
     def extend(names: Sequence[str]) -> pl.DataFrame:
-        todo = [(name, cut, *job) for name in names for cut in inputs.cuts[name] for job in jobs_of(cut, inputs.arm, inputs.commons, modes)]
+        todo = [
+            (name, cut, *job)
+            for name in names
+            for cut in inputs.cuts[name]
+            if cut["horizon"] not in unread or cut["cut"] != "horizon"
+            for job in jobs_of(cut, inputs.arm, inputs.commons, modes)
+        ]
         if todo and not loaded:
             loaded.append(load(inputs.model, threads))
         rows = []

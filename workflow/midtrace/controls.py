@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from midtrace import dialects, prompts, tables
 from midtrace.engines import Engine, ScoreRequest, load
 from midtrace.logs import Progress
@@ -33,8 +35,9 @@ def run(
     """
     origin = settings["traces"]
     model, arm = origin["model"], origin["arm"]
-    frame = tables.read(items, tables.Items, origin["items"])
     own = {row["item_id"]: row for row in tables.read(traces, tables.RawTraces, origin).iter_rows(named=True)}
+    frame = tables.read(items, tables.Items, origin["items"])
+    frame = frame.filter(pl.col("item_id").is_in(list(own)))  # imported traces need not cover all items
     dialect, tokenizer = dialects.get(model["dialect"]), load_tokenizer(model)
     n = min(settings["controls"]["items"], len(frame))
     chosen = sorted(frame.iter_rows(named=True), key=lambda item: stable_hash("controls", origin["seed"], item["item_id"]))[:n]

@@ -1,9 +1,10 @@
 """Outcomes: one row per trace, horizon and readout; the table from which every contrast by horizon is computed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import dataframely as dy
 import polars as pl
 
 from midtrace import config as study_config
@@ -12,13 +13,22 @@ from midtrace import tables
 SCORES = ("q_gold", "brier", "log_loss", "gold_log_odds")
 
 
-def outcomes(items: pl.DataFrame, traces: pl.DataFrame, cuts: pl.DataFrame, readouts: pl.DataFrame, continuations: pl.DataFrame) -> pl.DataFrame:
+def outcomes(
+    items: pl.DataFrame,
+    traces: pl.DataFrame,
+    cuts: pl.DataFrame,
+    readouts: pl.DataFrame,
+    continuations: pl.DataFrame,
+    horizons: Sequence[int] | None = None,
+) -> pl.DataFrame:
     """The outcomes table.
 
     Parameters
     ----------
     items, traces, cuts, readouts, continuations
         Tables of any number of models, benchmarks, arms and replicates; ``readouts`` is empty where no benchmark has options.
+    horizons
+        Horizons at which a run may stop; at others (the availability grid) there are ``symmetric`` rows only. None: all.
 
     Returns
     -------
@@ -30,14 +40,15 @@ def outcomes(items: pl.DataFrame, traces: pl.DataFrame, cuts: pl.DataFrame, read
     base = (
         cuts.filter(pl.col("cut") == "horizon")
         .select("trace_id", "horizon", "complete")
-        .join(traces.select("trace_id", "model", "item_id", "arm", "replicate", natural="correct"), on="trace_id")
+        .join(traces.select("trace_id", "model", "item_id", "arm", "replicate", "token_exact", natural="correct"), on="trace_id")
         .join(items.select("item_id", "benchmark", "stratum"), on="item_id")
     )
+    stops = base if horizons is None else base.filter(pl.col("horizon").is_in(list(horizons)))
     keys = ["trace_id", "horizon"]
     parts = []
     if len(readouts):
         read = readouts.filter(pl.col("cut") == "horizon").select(*keys, "context", "context_arm", "correct", *SCORES)
-        policy = base.join(read.filter(pl.col("context") == "policy"), on=keys)
+        policy = stops.join(read.filter(pl.col("context") == "policy"), on=keys)
         natural = pl.col("complete")
         parts.append(
             policy.with_columns(
@@ -50,7 +61,7 @@ def outcomes(items: pl.DataFrame, traces: pl.DataFrame, cuts: pl.DataFrame, read
     continued = continuations.filter(pl.col("cut") == "horizon", pl.col("mode") == "answer").select(*keys, "correct")
     if len(continued):
         parts.append(
-            base.join(continued, on=keys, how="left")
+            stops.join(continued, on=keys, how="left")
             .filter(pl.col("complete") | pl.col("correct").is_not_null())
             .with_columns(
                 pl.when("complete").then("natural").otherwise("correct").alias("correct"),
@@ -67,7 +78,7 @@ def outcomes(items: pl.DataFrame, traces: pl.DataFrame, cuts: pl.DataFrame, read
 
 
 def run(inputs: Mapping[str, Sequence[str | Path]], output: str | Path, study: str, settings: Mapping[str, Any]) -> None:
-    """Read the shards of all stages and write ``outcomes.parquet``.
+    """Read the shards of all stages and write ``outcomes.parquet``, one shard of traces at a time: memory holds no more than that.
 
     Parameters
     ----------
@@ -78,12 +89,20 @@ def run(inputs: Mapping[str, Sequence[str | Path]], output: str | Path, study: s
     study, settings
         Name of the study; see :func:`midtrace.config.outcomes_settings`.
     """
-    frames = read_stages(inputs, settings)
-    frame = outcomes(frames["item_tables"], frames["traces"], frames["cuts"], frames["readouts"], frames["continuations"])
-    tables.write(frame, output, tables.Outcomes, tables.metadata("outcomes", study, settings))
+    items = read_stage("item_tables", inputs, settings)
+    by_shard = {stage: {names_of(path, stage): path for path in inputs.get(stage, ())} for stage in ("traces", "cuts", "readouts", "continuations")}
+
+    def parts() -> Iterator[pl.DataFrame]:
+        for names in sorted(by_shard["traces"], key=lambda names: (*names[:3], int(names[3]))):
+            own = {stage: read_stage(stage, {stage: [paths[names]] if names in paths else []}, settings) for stage, paths in by_shard.items()}
+            frame = outcomes(items, own["traces"], own["cuts"], own["readouts"], own["continuations"], settings["horizons"])
+            if len(frame):
+                yield frame
+
+    tables.write_parts(parts(), output, tables.Outcomes, tables.metadata("outcomes", study, settings))
 
 
-STAGES: dict[str, tuple[Any, Any]] = {
+STAGES: dict[str, tuple[type[dy.Schema], Callable[..., dict[str, Any]]]] = {
     "item_tables": (tables.Items, study_config.items_settings),
     "traces": (tables.Traces, study_config.traces_settings),
     "cuts": (tables.Cuts, study_config.replay_settings),
@@ -93,8 +112,22 @@ STAGES: dict[str, tuple[Any, Any]] = {
 }
 
 
-def read_stages(inputs: Mapping[str, Sequence[str | Path]], config: Mapping[str, Any]) -> dict[str, pl.DataFrame]:
-    """Frames by stage; a stage without files is an empty frame.
+def names_of(path: str | Path, stage: str) -> tuple[str, ...]:
+    """What a file of a stage is about, from the end of its path (contract): benchmark; model, benchmark; or model, benchmark, arm, replicate."""
+    depth = {"item_tables": 1, "controls": 2}.get(stage, 4)
+    names = Path(path).with_suffix("").parts[-depth:]
+    return (*names[:3], names[3].removeprefix("r")) if depth == 4 else names
+
+
+def read_stage(stage: str, inputs: Mapping[str, Sequence[str | Path]], config: Mapping[str, Any]) -> pl.DataFrame:
+    """All rows of a stage (a key of ``STAGES``), checked against their schema and config; no file gives no rows."""
+    schema, settings_of = STAGES[stage]
+    found = [tables.read(path, schema, settings_of(config, *names_of(path, stage))) for path in inputs.get(stage, ())]
+    return pl.concat([schema.create_empty(), *found])
+
+
+def scan_stages(inputs: Mapping[str, Sequence[str | Path]], config: Mapping[str, Any]) -> dict[str, pl.LazyFrame]:
+    """Lazy tables by stage; a stage without files has no rows.
 
     Parameters
     ----------
@@ -103,14 +136,7 @@ def read_stages(inputs: Mapping[str, Sequence[str | Path]], config: Mapping[str,
     config
         What the shards must belong to; a shard of another config is refused.
     """
-    depth = {"item_tables": 1, "controls": 2}
-    frames = {}
-    for stage, (schema, settings_of) in STAGES.items():
-        found = [schema.create_empty()]
-        for path in map(Path, inputs.get(stage, ())):
-            names = list(path.with_suffix("").parts[-depth.get(stage, 4) :])
-            if len(names) == 4:
-                names[3] = names[3].removeprefix("r")
-            found.append(tables.read(path, schema, settings_of(config, *names)))
-        frames[stage] = pl.concat(found)
-    return frames
+    return {
+        stage: tables.scan([(path, settings_of(config, *names_of(path, stage))) for path in inputs.get(stage, ())], schema)
+        for stage, (schema, settings_of) in STAGES.items()
+    }

@@ -162,8 +162,12 @@ def context_prompts(
     settings: Mapping[str, Any],
     dialect: dialects.Dialect,
     tokenizer: Any,
+    imported: bool = False,
 ) -> dict[tuple[str, str], list[int]]:
-    """Prompt ids by (item, context arm); the arm's own prompt is the stored one, and must be what its config renders."""
+    """Prompt ids by (item, context arm); the arm's own prompt is the stored one.
+
+    It must be what the config renders, unless the traces were ``imported``: another tool asked in its own words.
+    """
     origin = settings["replay"]["traces"]
     own = origin["arm"]["name"]
     arms = {entry["name"]: entry for entry in settings["contexts"].values()} | {own: origin["arm"]}
@@ -172,7 +176,9 @@ def context_prompts(
         item = items[trace["item_id"]]
         for name, arm in arms.items():
             found[trace["item_id"], name] = prompts.render(item, arm, origin["prompt"], dialect, tokenizer)
-        if found[trace["item_id"], own] != trace["prompt_ids"]:
+        if imported:
+            found[trace["item_id"], own] = list(trace["prompt_ids"])
+        elif found[trace["item_id"], own] != trace["prompt_ids"]:
             problem = "differ from the prompt that the config renders"
             raise InputError(trace["trace_id"], "prompt_ids", problem, "traces of this config and vocabulary")
     return found
@@ -281,7 +287,7 @@ class Inputs:
         for cut in tables.read(cuts, tables.Cuts, settings["replay"]).iter_rows(named=True):
             grouped.setdefault(cut["trace_id"], []).append(cut)
         commons = {partner: entry["name"] for partner, entry in settings["contexts"].items()}
-        rendered = context_prompts(by_item, by_trace, settings, dialect, tokenizer)
+        rendered = context_prompts(by_item, by_trace, settings, dialect, tokenizer, "imported" in meta)
         suffix = prompts.closing_ids(dialect, settings["stem"], tokenizer)
         return cls(by_item, by_trace, grouped, rendered, suffix, origin["model"], origin["arm"]["name"], commons, tokenizer, dialect)
 

@@ -1,12 +1,12 @@
 """Reasoning length as a survival time: a run completes when its reasoning closes; a run that hits the token cap is right-censored."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
 from statsmodels.duration.survfunc import SurvfuncRight
 
-from midtrace.inference import resample_weights
+from midtrace.inference.bootstrap import weight_chunks
 
 
 def completion_curve(lengths: np.ndarray, completed: np.ndarray, horizons: Sequence[int], weights: np.ndarray | None = None) -> np.ndarray:
@@ -49,7 +49,9 @@ def restricted_mean(lengths: np.ndarray, completed: np.ndarray, until: int, weig
     return float((np.diff(times) * heights).sum())
 
 
-def summary(traces: pl.DataFrame, horizons: Sequence[int], *, resamples: int, level: float, seed: int) -> pl.DataFrame:
+def summary(
+    traces: pl.DataFrame, horizons: Sequence[int], *, resamples: int, level: float, seed: int, strata: Mapping[str, str] | None = None
+) -> pl.DataFrame:
     """Completion curve and restricted mean of one arm, with item-bootstrap limits.
 
     Parameters
@@ -59,7 +61,9 @@ def summary(traces: pl.DataFrame, horizons: Sequence[int], *, resamples: int, le
     horizons
         Horizons B.
     resamples, level, seed
-        See :func:`midtrace.inference.item_bootstrap`; at most 1,000 resamples are used, each refits the curve.
+        See :func:`midtrace.inference.item_bootstrap`; the items are drawn with the same weights.
+    strata
+        Item -> stratum; items are resampled within strata.
 
     Returns
     -------
@@ -71,29 +75,55 @@ def summary(traces: pl.DataFrame, horizons: Sequence[int], *, resamples: int, le
     if kept.is_empty() or not len(horizons):
         return pl.DataFrame()
     lengths, completed = kept["n_reasoning"].to_numpy(), (kept["status"] == "terminated").to_numpy()
-    items, codes = np.unique(kept["item_id"].to_numpy(), return_inverse=True)
+    items, owner = np.unique(kept["item_id"].to_numpy(), return_inverse=True)
     until = max(horizons)
-
-    def values(weights: np.ndarray | None) -> np.ndarray:
-        if weights is None:
-            return np.array([*completion_curve(lengths, completed, horizons), restricted_mean(lengths, completed, until)])
-        drawn = weights > 0
-        chosen = lengths[drawn], completed[drawn]
-        return np.array([*completion_curve(*chosen, horizons, weights[drawn]), restricted_mean(*chosen, until, weights[drawn])])
-
-    draws = min(resamples, 1_000)
-    found = np.stack([values(weights[codes]) for weights in resample_weights(len(items), draws, seed)])
+    groups = None if strata is None else [strata[item] for item in items]
+    found = np.concatenate(
+        [resampled(lengths, completed, owner, weights, horizons) for weights in weight_chunks(len(items), resamples, seed, groups)]
+    )
     tail = (1 - level) / 2
     low, high = np.quantile(found, [tail, 1 - tail], axis=0)
     return pl.DataFrame(
         {
             "estimand": ["completion"] * len(horizons) + ["restricted_mean_length"],
             "horizon": [*horizons, until],
-            "estimate": values(None),
+            "estimate": [*completion_curve(lengths, completed, horizons), restricted_mean(lengths, completed, until)],
             "ci_low": low,
             "ci_high": high,
             "n_items": len(items),
             "n_pairs": len(kept),
-            "method": f"Kaplan-Meier, item bootstrap, percentile, {draws} resamples",
+            "method": f"Kaplan-Meier, item bootstrap, percentile, {resamples} resamples",
         }
     )
+
+
+def resampled(lengths: np.ndarray, completed: np.ndarray, owner: np.ndarray, weights: np.ndarray, horizons: Sequence[int]) -> np.ndarray:
+    """Completion curves and restricted means of many resamples at once, equal to the functions above on the repeated runs.
+
+    Parameters
+    ----------
+    lengths, completed, owner
+        Reasoning tokens, whether terminated, and index of the item; shape (runs,).
+    weights
+        How often each item was drawn, shape (draws, items).
+    horizons
+        Horizons B, increasing.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (draws, horizons + 1): P(L <= B), then the restricted mean up to the last horizon.
+    """
+    order = np.argsort(lengths, kind="stable")
+    times, starts = np.unique(lengths[order], return_index=True)
+    drawn = weights[:, owner[order]]
+    events = np.add.reduceat(drawn * completed[order], starts, axis=1)
+    runs = np.add.reduceat(drawn, starts, axis=1)
+    at_risk = runs[:, ::-1].cumsum(axis=1)[:, ::-1]
+    hazard = np.divide(events, at_risk, out=np.zeros_like(events), where=at_risk > 0)
+    surviving = np.column_stack([np.ones(len(weights)), np.cumprod(1 - hazard, axis=1)])
+    curve = 1 - surviving[:, np.searchsorted(times, horizons, side="right")]
+    until = max(horizons)
+    inside = times[times < until]
+    mean = surviving[:, : len(inside) + 1] @ np.diff(np.concatenate([[0.0], inside, [float(until)]]))
+    return np.column_stack([curve, mean])

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +186,7 @@ class Interruptions(RawInterruptions):
 
 
 class Outcomes(dy.Schema):
-    """One row is a trace at a horizon under a readout."""
+    """One row is a trace at a horizon under a readout. ``token_exact`` is the trace's: rows without it enter sensitivity tables only."""
 
     model = dy.String(primary_key=True)
     benchmark = dy.String(primary_key=True)
@@ -198,6 +198,7 @@ class Outcomes(dy.Schema):
     complete = dy.Bool(nullable=False)
     readout = dy.String(primary_key=True, regex=one_of("terminal", "terminal_continuation", "symmetric"))
     context_arm = dy.String(primary_key=True)
+    token_exact = dy.Bool(nullable=False)
     correct = dy.Bool(nullable=False)
     q_gold = dy.Float64(nullable=True)
     brier = dy.Float64(nullable=True)
@@ -241,8 +242,26 @@ DECOMPOSITION: dict[str, dict[str, Any]] = {
     "strata": {"termination": pl.String, "share": pl.Float64, "difference": pl.Float64, "contribution": pl.Float64},
     "matched": {},
     "lengths": {},
+    "scores": {},
+    "availability": {},
     "validity": {"fraction": pl.Float64},
+    "agreement": {"reading": pl.String, "fraction": pl.Float64, "k": pl.Int32},
+    "falsifier": {"context": pl.String, "fraction": pl.Float64},
     "retokenisation": {},
+    "replicates": {"replicate": pl.Int32},
+    "inference": {
+        "approach": pl.String,
+        "replicate": pl.Int32,
+        "band_low": pl.Float64,
+        "band_high": pl.Float64,
+        "p": pl.Float64,
+        "p_holm": pl.Float64,
+        "status": pl.String,
+        "variance_item": pl.Float64,
+        "variance_replicate": pl.Float64,
+        "variance_residual": pl.Float64,
+    },
+    "sensitivity": {"cohort": pl.String},
     "controls": {"control": pl.String, "position": pl.String},
     "planted": {"control": pl.String, "planted": pl.Float64, "low": pl.Float64, "high": pl.Float64, "covered": pl.Boolean, "holds": pl.Boolean},
 }
@@ -271,6 +290,36 @@ def metadata(stage: str, study: str, identity: Mapping[str, Any], **facts: Any) 
 def frame_of(rows: Sequence[Mapping[str, Any]], schema: type[dy.Schema]) -> pl.DataFrame:
     """A frame of row mappings with the column types of a schema, also when there are no rows."""
     return pl.DataFrame(list(rows), schema=schema.create_empty().schema, orient="row")
+
+
+def scan(paths: Sequence[tuple[str | Path, Mapping[str, Any] | None]], schema: type[dy.Schema]) -> pl.LazyFrame:
+    """A lazy table over files that need not fit in memory together.
+
+    Parameters
+    ----------
+    paths
+        (file, expected identity) pairs; no file gives no rows.
+    schema
+        The declared schema. Rows were checked when they were written; here identity, column names and types are.
+
+    Raises
+    ------
+    InputError
+        For a foreign file, a missing column or another type.
+    """
+    wanted = schema.create_empty().schema
+    for path, expected in paths:
+        if expected is None:
+            read_metadata(path)
+        else:
+            check_identity(path, expected)
+        found = pl.read_parquet_schema(path)
+        for name, dtype in wanted.items():
+            if found.get(name) != dtype:
+                raise InputError(path, f"column {name}", "missing" if name not in found else f"is {found[name]}", str(dtype))
+    if not paths:
+        return schema.create_empty().lazy()
+    return pl.scan_parquet([Path(path) for path, _ in paths]).select(list(wanted))
 
 
 def conform(frame: pl.DataFrame, schema: type[dy.Schema], where: object) -> pl.DataFrame:
@@ -317,6 +366,30 @@ def write(frame: pl.DataFrame, path: str | Path, schema: type[dy.Schema] | None,
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         frame.write_parquet(temporary, compression="zstd", metadata={METADATA_KEY: json.dumps(meta, sort_keys=True)})
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_parts(parts: Iterable[pl.DataFrame], path: str | Path, schema: type[dy.Schema], meta: Mapping[str, Any]) -> None:
+    """Write a table piece by piece, each checked; the file appears only when whole. As :func:`write`, for what does not fit in memory.
+
+    Keys are unique within each piece; the pieces must not share any.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    writer = None
+    try:
+        for part in parts:
+            table = conform(part, schema, path).to_arrow()
+            if writer is None:
+                stamped = table.schema.with_metadata({METADATA_KEY: json.dumps(meta, sort_keys=True)})
+                writer = pq.ParquetWriter(temporary, stamped, compression="zstd")
+            writer.write_table(table.cast(writer.schema))
+        if writer is None:
+            raise InputError(path, "rows", "0 rows would be written: the stage before produced nothing", "at least 1")
+        writer.close()
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -1,13 +1,8 @@
-"""Estimands of the method page: frame in, frame out.
+"""Contrasts of accuracy between two arms: at horizons, by termination stratum, at the matched horizon (method, 4.2 to 4.5)."""
 
-Every estimand is a ratio of item means: within an item, the mean over its pairs of ``value x indicator`` (numerator) and of ``indicator``
-(denominator); over items, the sum of the numerators over the sum of the denominators. Items weigh equally; intervals resample items.
-"""
-
-from collections.abc import Sequence
-
-import numpy as np
 import polars as pl
+
+from midtrace.estimands.terms import estimate, item_terms, named
 
 PAIR_KEYS = ("model", "benchmark", "item_id", "replicate", "horizon", "readout")
 TERMINATION = ("both_complete", "treatment_complete", "reference_complete", "both_active")
@@ -54,39 +49,6 @@ def pairs(outcomes: pl.DataFrame, treatment: str, reference: str, common: str | 
     return joined.with_columns(difference=pl.col("correct_t") - pl.col("correct_r"), termination=state).sort(PAIR_KEYS)
 
 
-def item_terms(frame: pl.DataFrame, by: Sequence[str], value: pl.Expr, within: pl.Expr | None = None) -> pl.DataFrame:
-    """Numerator and denominator of every item, for each combination of ``by``.
-
-    Parameters
-    ----------
-    frame
-        One row per pair (or trace), with ``item_id`` and the ``by`` columns.
-    by
-        Keys of the estimand.
-    value
-        What is averaged.
-    within
-        Condition (default: all rows).
-
-    Returns
-    -------
-    polars.DataFrame
-        ``by``, ``item_id``, ``numerator``, ``denominator``, ``pairs`` (rows that meet the condition).
-    """
-    within = pl.lit(True) if within is None else within
-    return (
-        frame.with_columns(_value=pl.when(within).then(value.cast(pl.Float64)).otherwise(0.0), _within=within.cast(pl.Float64))
-        .group_by(*by, "item_id", maintain_order=True)
-        .agg(numerator=pl.col("_value").mean(), denominator=pl.col("_within").mean(), pairs=pl.col("_within").sum())
-    )
-
-
-def estimate(terms: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Point estimates of :func:`item_terms`: ``by`` and ``estimate`` (null where no row meets the condition)."""
-    total = pl.col("denominator").sum()
-    return terms.group_by(by, maintain_order=True).agg(estimate=pl.when(total > 0).then(pl.col("numerator").sum() / total))
-
-
 def policy_terms(frame: pl.DataFrame) -> pl.DataFrame:
     """Terms of policy accuracy by horizon and of what it is made of (method, 4.2).
 
@@ -119,8 +81,7 @@ def policy_terms(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _term(frame: pl.DataFrame, estimand: str, value: pl.Expr, within: pl.Expr | None = None) -> pl.DataFrame:
-    by = ["estimand", "horizon", "readout"]
-    return item_terms(frame.with_columns(estimand=pl.lit(estimand)), by, value, within)
+    return named(frame, estimand, ["horizon", "readout"], value, within)
 
 
 def both_active_terms(frame: pl.DataFrame) -> pl.DataFrame:
@@ -210,25 +171,3 @@ def matched_pairs(reads: pl.DataFrame, traces: pl.DataFrame, treatment: str, ref
     keys = ["item_id", "replicate"]
     joined = t.select(*keys, correct_t="correct").join(r.select(*keys, correct_r="correct"), on=keys, validate="1:1")
     return joined.with_columns(difference=pl.col("correct_t") - pl.col("correct_r")).sort(keys)
-
-
-def length_pairs(traces: pl.DataFrame, treatment: str, reference: str) -> pl.DataFrame:
-    """Pairs of reasoning lengths (method, 4.1).
-
-    Returns
-    -------
-    polars.DataFrame
-        ``item_id``, ``replicate``, ``length_t``, ``length_r`` (tokens; truncated runs at their cut), ``truncated_t``, ``truncated_r``,
-        ``log_ratio`` = ln(L_t / L_r), null where a length is 0.
-    """
-    keys = ["item_id", "replicate"]
-    columns = [*keys, pl.col("n_reasoning").alias("length"), (pl.col("status") == "truncated").alias("truncated")]
-    t, r = (traces.filter(pl.col("arm") == arm).select(columns) for arm in (treatment, reference))
-    joined = t.join(r, on=keys, suffix="_r", validate="1:1").rename({"length": "length_t", "truncated": "truncated_t"})
-    positive = (pl.col("length_t") > 0) & (pl.col("length_r") > 0)
-    return joined.with_columns(log_ratio=pl.when(positive).then((pl.col("length_t") / pl.col("length_r")).log())).sort(keys)
-
-
-def median_ratio(frame: pl.DataFrame) -> float:
-    """Ratio of the median reasoning lengths, treatment over reference."""
-    return float(np.median(frame["length_t"]) / np.median(frame["length_r"]))

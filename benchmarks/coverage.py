@@ -1,0 +1,141 @@
+"""Do the intervals cover, and does the decomposition find what was planted? Seeded simulation studies with known truth, as JSON lines.
+
+``coverage``: how often a nominal 95% interval of the mean difference holds the truth, at 200 items x 3 replicates, by method and by where the
+variance lies. ``bands``: how often the simultaneous bands hold all of 12 horizons. ``strata``: planted effects against measured contributions.
+``bias``: a readout that misses what unfinished prefixes know.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from midtrace import decomposition, simulation
+from midtrace.inference import crossed_intercepts, item_bootstrap, nested_bootstrap, two_way_bootstrap
+from midtrace.outcomes import outcomes
+
+ITEMS, REPLICATES, HORIZONS = 200, 3, [64, 192, 512]
+TRUE_MEAN = 0.1
+
+
+def normal(rng: np.random.Generator, studies: int, item: float, replicate: float, residual: float) -> np.ndarray:
+    """Differences with normal effects, shape (items, replicates, studies); their mean is ``TRUE_MEAN``."""
+    effects = rng.normal(0, item, (ITEMS, 1, studies)) + rng.normal(0, replicate, (1, REPLICATES, studies))
+    return TRUE_MEAN + effects + rng.normal(0, residual, (ITEMS, REPLICATES, studies))
+
+
+def answers(rng: np.random.Generator, studies: int, spread: float) -> np.ndarray:
+    """Differences of right answers, in {-1, 0, 1}: a run is right with a probability that is Beta over items, apart in each arm.
+
+    ``spread`` is a + b: the smaller, the more an item decides.
+    """
+    treatment, reference = (rng.beta(spread * mean, spread * (1 - mean), (ITEMS, 1, studies)) for mean in (0.6 + TRUE_MEAN, 0.6))
+    shape = (ITEMS, REPLICATES, studies)
+    return (rng.random(shape) < treatment).astype(float) - (rng.random(shape) < reference)
+
+
+DESIGNS = {
+    "answers, items decide": lambda rng, n: answers(rng, n, 0.5),
+    "answers, mixed": lambda rng, n: answers(rng, n, 2.0),
+    "answers, luck decides": lambda rng, n: answers(rng, n, 20.0),
+    "normal, items over residual 2:1": lambda rng, n: normal(rng, n, 2**0.5, 0.0, 1.0),
+    "normal, items over residual 1:4": lambda rng, n: normal(rng, n, 0.5, 0.0, 1.0),
+    "normal, a replicate effect": lambda rng, n: normal(rng, n, 2**0.5, 0.1, 1.0),
+}
+
+
+def coverage(studies: int, resamples: int, seed: int) -> Iterator[dict]:
+    """Coverage by design and method. All studies of a design are columns of one call: they share resamples, not data."""
+    for number, (design, draw) in enumerate(DESIGNS.items()):
+        values = draw(np.random.default_rng([seed, number]), studies)
+        settings = {"resamples": resamples, "seed": seed}
+        means = values.mean(axis=1)
+        alone = list(range(studies))
+        found = {
+            "item, percentile": item_bootstrap(means, **settings),
+            "item, BCa": item_bootstrap(means, **settings, method="bca"),
+            "nested": nested_bootstrap(values, **settings, families=alone),
+            "two-way": two_way_bootstrap(values, **settings, families=alone),
+        }
+        limits = {name: (result.low, result.high) for name, result in found.items()}
+        item, replicate = np.repeat(np.arange(ITEMS), REPLICATES), np.tile(np.arange(REPLICATES), ITEMS)
+        fits = [crossed_intercepts(values[:, :, k].ravel(), item, replicate) for k in range(studies)]
+        limits["crossed intercepts"] = (np.array([fit.low[0] for fit in fits]), np.array([fit.high[0] for fit in fits]))
+        singular = float(np.mean([fit.status != "ok" for fit in fits]))
+        for method, (low, high) in limits.items():
+            covered = (low <= TRUE_MEAN) & (high >= TRUE_MEAN)
+            row = {"study": "coverage", "design": design, "method": method, "covered": round(float(covered.mean()), 4)}
+            row |= {"width": round(float((high - low).mean()), 4), "studies": studies, "resamples": resamples}
+            yield row | ({"not_ok": round(singular, 3)} if method == "crossed intercepts" else {})
+
+
+def bands(studies: int, resamples: int, seed: int) -> Iterator[dict]:
+    """Simultaneous coverage of 12 correlated estimands by pointwise limits and by bands."""
+    rng = np.random.default_rng([seed, 99])
+    shared = rng.normal(size=(ITEMS, 1, studies, 1)) + rng.normal(size=(ITEMS, 1, studies, 12))
+    values = TRUE_MEAN + shared + rng.normal(size=(ITEMS, REPLICATES, studies, 12))
+    for scaled in (False, True):
+        families = np.repeat(np.arange(studies), 12)
+        flat = values.reshape(ITEMS, REPLICATES, studies * 12)
+        found = nested_bootstrap(flat, resamples=resamples, seed=seed, families=families, scaled=scaled)
+        for name, low, high in (("pointwise", found.low, found.high), ("bands", found.band_low, found.band_high)):
+            inside = ((low <= TRUE_MEAN) & (high >= TRUE_MEAN)).reshape(studies, 12).all(axis=1)
+            yield {"study": "bands", "limits": name, "scaled": scaled, "all_12_covered": round(float(inside.mean()), 4), "studies": studies}
+
+
+def measured(design: simulation.Design, seed: int, resamples: int) -> dict[str, pl.DataFrame]:
+    """The decomposition of one simulated study."""
+    frames = simulation.simulate(design, ITEMS, REPLICATES, HORIZONS, seed)
+    frames["outcomes"] = outcomes(*(frames[name] for name in ("item_tables", "traces", "cuts", "readouts", "continuations")))
+    return decomposition.decompose(frames, simulation.settings(HORIZONS, seed, resamples=resamples))
+
+
+def strata(studies: int, resamples: int, seed: int) -> Iterator[dict]:
+    """Mean measured contributions at 192 tokens beside the planted ones, and how often their intervals hold them."""
+    for name, design in {"timing": simulation.TIMING, "quality": simulation.QUALITY, "mixed": simulation.MIXED, "null": simulation.NULL}.items():
+        truth = design.truth(192)
+        tables = [measured(design, seed + k, resamples)["strata"] for k in range(studies)]
+        found = pl.concat(tables).filter(pl.col("horizon") == 192, pl.col("readout") == "symmetric")
+        for termination, value in truth.items():
+            rows = found.filter(pl.col("termination") == termination)
+            covered = rows.select(pl.lit(value).is_between(pl.col("ci_low") - 1e-12, pl.col("ci_high") + 1e-12).mean()).item()
+            row = {"study": "strata", "design": name, "termination": termination, "planted": round(value, 4)}
+            yield row | {"measured": round(float(rows["estimate"].mean()), 4), "covered": round(covered, 3), "studies": studies}
+
+
+def bias(studies: int, resamples: int, seed: int) -> Iterator[dict]:
+    """No effect but a probe that reads guesses from 60% of the unfinished prefixes that know: where it shows, and where it must not."""
+    scopes = {"none": {}, "own prompt": {"bias_policy": 0.6}, "own prompt and common context": {"bias_policy": 0.6, "bias_common": 0.6}}
+    places = {
+        "contrast, Y": ("policy", {"estimand": "contrast", "readout": "terminal", "horizon": 192}),
+        "contrast, Y_sym": ("policy", {"estimand": "contrast", "readout": "symmetric", "horizon": 192}),
+        "readout gap, Y - Y_sym": ("policy", {"estimand": "readout_gap", "horizon": 192}),
+        "both active, Y_sym": ("policy", {"estimand": "both_active_contrast", "readout": "symmetric", "horizon": 192}),
+        "falsifier, own prompt: accuracy gap": ("falsifier", {"estimand": "accuracy_gap", "context": "policy", "fraction": None}),
+        "falsifier, common: accuracy gap": ("falsifier", {"estimand": "accuracy_gap", "context": "common", "fraction": None}),
+        "falsifier, common: agreement": ("falsifier", {"estimand": "agreement", "context": "common", "fraction": None}),
+    }
+    for scope, biases in scopes.items():
+        design = simulation.Design(ratio=0.6, known_t=0.3, known_r=0.3, **biases)
+        found = [measured(design, seed + k, resamples) for k in range(studies)]
+        for name, (table, where) in places.items():
+            rows = pl.concat(tables[table] for tables in found)
+            for column, value in where.items():
+                rows = rows.filter(pl.col(column).eq_missing(pl.lit(value)))
+            away = rows.select(((pl.col("ci_low") > 0) | (pl.col("ci_high") < 0)).mean()).item()
+            row = {"study": "bias", "biased": scope, "quantity": name, "mean": round(float(rows["estimate"].mean()), 4)}
+            yield row | {"interval_without_0": round(away, 3), "studies": studies}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--studies", type=int, default=2_000, help="simulated studies per design of coverage")
+    parser.add_argument("--whole-studies", type=int, default=100, help="simulated studies per design of strata and bias")
+    parser.add_argument("--resamples", type=int, default=2_000)
+    parser.add_argument("--seed", type=int, default=20261130)
+    chosen = parser.parse_args()
+    for part, studies in ((coverage, chosen.studies), (bands, chosen.studies // 10), (strata, chosen.whole_studies), (bias, chosen.whole_studies)):
+        for line in part(studies, chosen.resamples, chosen.seed):
+            print(json.dumps(line), flush=True)

@@ -1,0 +1,78 @@
+"""Claims: every one is a row of a table, to the last bit."""
+
+import json
+import math
+
+import polars as pl
+import pytest
+
+from midtrace import claims, decomposition, simulation, tables
+from midtrace.errors import InputError
+from midtrace.outcomes import outcomes
+
+HORIZONS = [64, 256]
+SETTINGS = simulation.settings(HORIZONS, resamples=100)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    frames = simulation.simulate(simulation.MIXED, 30, 2, HORIZONS, 3)
+    frames["outcomes"] = outcomes(*(frames[name] for name in ("item_tables", "traces", "cuts", "readouts", "continuations")))
+    found = {name: decomposition.shape(table, name) for name, table in decomposition.decompose(frames, SETTINGS).items()}
+    folder = tmp_path_factory.mktemp("claims")
+    files = {}
+    for name, table in found.items():
+        files[name] = folder / "decomposition" / f"{name}.parquet"
+        tables.write(table, files[name], None, tables.metadata("decomposition", "s", SETTINGS), expect_rows=False)
+    claims.run(files, folder / "claims.json", "s", SETTINGS)
+    return folder, found, json.loads((folder / "claims.json").read_text())
+
+
+def test_every_claim_is_a_row_of_the_table_it_names(made):
+    _, found, content = made
+    for claim in content["claims"]:
+        table = found[claim["file"].removeprefix("decomposition/").removesuffix(".parquet")]
+        for column in ("treatment", "reference", "estimand", "horizon", "readout", "termination", "context", "method"):
+            if column in table.columns:
+                table = table.filter(pl.col(column).eq_missing(pl.lit(claim[column])))
+        rows = table.select("estimate", "ci_low", "ci_high", "n_items", "n_pairs").rows()
+        assert (claim["estimate"], claim["ci_low"], claim["ci_high"], claim["n_items"], claim["n_pairs"]) in rows
+
+
+def test_the_headlines_are_all_there(made):
+    _, _, content = made
+    by = {}
+    for claim in content["claims"]:
+        by.setdefault(claim["estimand"], []).append(claim)
+    # Two horizons under two readouts; the treatment-complete stratum likewise.
+    assert len(by["contrast"]) == len(by["contribution"]) == 4
+    assert {claim["termination"] for claim in by["contribution"]} == {"treatment_complete"}
+    assert len(by["readout_gap"]) == len(by["both_active_contrast"]) == 2
+    assert len(by["geometric_mean_ratio"]) == len(by["auc_contrast"]) == len(by["matched_contrast"]) == 1
+    assert {claim["reference"] for claim in by["kappa"]} == {None, "r"}
+    assert by["contrast"][0]["claim"] == "accuracy of t minus r, stopped at 64 tokens"
+    assert content["resamples"] == 100
+    assert content["files"].keys() == {f"decomposition/{name}.parquet" for name in tables.DECOMPOSITION}
+
+
+def test_the_file_repeats(made, tmp_path):
+    folder, _, _ = made
+    files = {name: folder / "decomposition" / f"{name}.parquet" for name in tables.DECOMPOSITION}
+    claims.run(files, folder / "again.json", "s", SETTINGS)
+    assert (folder / "again.json").read_bytes() == (folder / "claims.json").read_bytes()
+
+
+def test_tables_of_another_config_are_refused(made):
+    folder, _, _ = made
+    files = {name: folder / "decomposition" / f"{name}.parquet" for name in tables.DECOMPOSITION}
+    with pytest.raises(InputError, match="seed: the file was made with 0, the config says 1"):
+        claims.run(files, folder / "no.json", "s", {**SETTINGS, "seed": 1})
+    assert not (folder / "no.json").exists()
+
+
+def test_an_infinite_estimate_is_told_as_text(made):
+    _, found, _ = made
+    infinite = found["policy"].filter(pl.col("estimand") == "contrast").head(1).with_columns(estimate=pl.lit(math.inf))
+    told = claims.claims({**found, "policy": infinite}, dict.fromkeys(found, "file"))
+    assert [claim["estimate"] for claim in told if claim["estimand"] == "contrast"] == ["inf"]
+    json.dumps(told, allow_nan=False)

@@ -1,0 +1,133 @@
+"""Claims: the headline estimates of a study, machine-readable, each with where it came from."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from midtrace import tables
+from midtrace.config import file_hash
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A kind of claim: which rows of which table.
+
+    Attributes
+    ----------
+    claim
+        What is claimed, in words; ``{treatment}``, ``{reference}``, ``{horizon}`` are filled.
+    table
+        A decomposition table.
+    where
+        Column -> value (or values) that its rows have; None stands for an empty cell.
+    """
+
+    claim: str
+    table: str
+    where: Mapping[str, Any]
+
+
+HEADLINES = (
+    Headline("reasoning length of {treatment} over {reference}, geometric mean", "lengths", {"estimand": "geometric_mean_ratio"}),
+    Headline("reasoning length of {treatment} over {reference}, median", "lengths", {"estimand": "median_ratio"}),
+    Headline("accuracy of {treatment} minus {reference}, stopped at {horizon} tokens", "policy", {"estimand": "contrast"}),
+    Headline(
+        "accuracy of {treatment} minus {reference} at {horizon} tokens, both runs unfinished, common context",
+        "policy",
+        {"estimand": "both_active_contrast", "readout": "symmetric"},
+    ),
+    Headline("how much of the contrast at {horizon} tokens is the readout: Y minus Y_sym", "policy", {"estimand": "readout_gap"}),
+    Headline(
+        "contribution at {horizon} tokens of pairs of which only {treatment} has finished",
+        "strata",
+        {"estimand": "contribution", "termination": "treatment_complete"},
+    ),
+    Headline("accuracy of {treatment} minus {reference} at the matched horizon", "matched", {"estimand": "matched_contrast"}),
+    Headline("p value of equivalence at the matched horizon", "matched", {"estimand": "matched_equivalence_p"}),
+    Headline("answer availability of {treatment} minus {reference}, mean gold log-odds", "availability", {"estimand": "auc_contrast"}),
+    Headline(
+        "agreement of the probe with the answer of finished runs, {treatment}",
+        "agreement",
+        {"estimand": ("agreement", "kappa"), "reading": "probe_natural_complete"},
+    ),
+    Headline(
+        "falsifier: unfinished {reference} prefixes at the lengths of {treatment}, probe against the run's own answer",
+        "falsifier",
+        {"estimand": ("agreement", "kappa", "accuracy_gap"), "fraction": None, "context": "common"},
+    ),
+    Headline("traces of {treatment} that repeat another replicate", "replicates", {"estimand": "share_duplicates"}),
+    Headline("traces of {treatment} that a decode-encode round trip changes", "retokenisation", {"estimand": "trace_drift"}),
+)
+
+
+def claims(found: Mapping[str, pl.DataFrame], files: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The headline estimates as records.
+
+    Parameters
+    ----------
+    found
+        Decomposition tables by name.
+    files
+        Table -> the file it is in, as it shall be named.
+
+    Returns
+    -------
+    list of dict
+        ``claim``, ``model``, ``benchmark``, ``treatment``, ``reference``, ``estimand``, ``horizon``, ``readout``, ``termination``, ``context``,
+        ``estimate``, ``ci_low``, ``ci_high``, ``n_items``, ``n_pairs``, ``method``, ``file``; estimates as in the tables, to the last bit.
+        What is empty is null; rows without an estimate are no claims.
+    """
+    columns = [*tables.ESTIMATE_COLUMNS, "termination", "context"]
+    records = []
+    for headline in HEADLINES:
+        frame = found[headline.table].filter(pl.col("estimate").is_not_null())
+        for column, value in headline.where.items():
+            values = value if isinstance(value, tuple) else (value,)
+            frame = frame.filter(pl.any_horizontal(pl.col(column).eq_missing(pl.lit(entry)) for entry in values))
+        for row in frame.iter_rows(named=True):
+            record = {column: _plain(row.get(column)) for column in columns}
+            records.append({"claim": headline.claim.format_map(row), **record, "file": files[headline.table]})
+    return records
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinities; they are told as text."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def run(inputs: Mapping[str, str | Path], output: str | Path, study: str, settings: Mapping[str, Any]) -> None:
+    """Write ``claims.json``.
+
+    Parameters
+    ----------
+    inputs
+        Table -> file, for all of ``tables.DECOMPOSITION``.
+    output
+        The file to write: ``study``, ``version``, ``level``, ``resamples``, ``margin``, ``files`` (name -> digest), ``claims``.
+    study, settings
+        Name of the study; see :func:`midtrace.config.analysis_settings`.
+    """
+    found = {}
+    for name, path in inputs.items():
+        tables.check_identity(path, settings)
+        found[name] = pl.read_parquet(path)
+    root = Path(output).parent
+    files = {name: Path(os.path.relpath(path, root)).as_posix() for name, path in inputs.items()}
+    inference = settings["inference"]
+    content = {
+        "study": study,
+        "version": tables.__version__,
+        **{key: inference[key] for key in ("level", "resamples", "margin")},
+        "seed": settings["seed"],
+        "files": {files[name]: file_hash(str(path)) for name, path in inputs.items()},
+        "claims": claims(found, files),
+    }
+    temporary = Path(output).with_name(f".{Path(output).name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(temporary, output)

@@ -1,0 +1,123 @@
+"""Tables of a single arm, or of none: lengths, validity, agreement, retokenisation, replicates, controls."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from midtrace import estimands, survival
+from midtrace.decomposition.estimates import bootstrap_settings, with_intervals
+from midtrace.inference import duplicate_replicates
+
+
+def arm_lengths(traces: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
+    """Per arm: mean length, shares truncated, malformed and unparsed, natural accuracy, completion curve, restricted mean length."""
+    values = {
+        "mean_length": pl.col("n_reasoning"),
+        "share_truncated": pl.col("status") == "truncated",
+        "share_malformed": pl.col("status") == "malformed",
+        "share_unparsed": (pl.col("status") == "terminated") & pl.col("answer").is_null(),
+        "natural_accuracy": pl.col("correct"),
+    }
+    terms = [estimands.named(traces, name, [], value) for name, value in values.items()]
+    drawn = {key: value for key, value in bootstrap_settings(settings).items() if key != "method"}
+    curve = survival.summary(traces, settings["horizons"], **drawn, strata=settings.get("strata"))
+    return pl.concat([with_intervals(pl.concat(terms), ["estimand"], settings), curve], how="diagonal_relaxed")
+
+
+def readings(continuations: pl.DataFrame, readouts: pl.DataFrame, traces: pl.DataFrame) -> pl.DataFrame:
+    """The probe beside what the run answered or wrote on, one row per reading.
+
+    Parameters
+    ----------
+    continuations
+        Modes ``natural`` at fraction cuts and ``answer`` at horizon cuts, graded.
+    readouts
+        The probe at these cuts under the own prompt.
+    traces
+        Traces of one model and benchmark.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``item_id``, ``arm``, ``reading``, ``horizon``, ``fraction``, ``choice``, ``answer``, ``probe_correct``, ``answer_correct``.
+        ``probe_natural_complete``: on whole blocks of terminated runs, one row per run. ``probe_natural_unfinished``: by fraction of the
+        reasoning, below 1. ``probe_continuation``: on unfinished horizon cuts, by horizon.
+    """
+    keys = ["trace_id", "cut_id", "context", "context_arm"]
+    both = continuations.rename({"correct": "answer_correct"}).join(readouts.select(*keys, "choice", probe_correct="correct"), on=keys)
+    both = both.join(traces.select("trace_id", "item_id", "arm", "status"), on="trace_id").sort("trace_id", "fraction", "horizon")
+    natural = (pl.col("mode") == "natural") & (pl.col("cut") == "fraction")
+    whole = both.filter(natural & pl.col("complete")).unique("trace_id", keep="last", maintain_order=True)
+    parts = {
+        "probe_natural_complete": whole.with_columns(pl.lit(None, pl.Int32).alias("horizon"), pl.lit(1.0).alias("fraction")),
+        "probe_natural_unfinished": both.filter(natural & ~pl.col("complete") & (pl.col("status") == "terminated")),
+        "probe_continuation": both.filter((pl.col("mode") == "answer") & (pl.col("cut") == "horizon")),
+    }
+    columns = ["item_id", "arm", "horizon", "fraction", "choice", "answer", "probe_correct", "answer_correct"]
+    return pl.concat([part.select(pl.lit(name).alias("reading"), *columns) for name, part in parts.items()])
+
+
+def validity(readings: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
+    """Share of equal answers of the probe and the run, or its greedy continuation; an unparsed answer equals nothing."""
+    if readings.is_empty():
+        return pl.DataFrame()
+    same = (pl.col("choice") == pl.col("answer")).fill_null(False)
+    by = ["estimand", "horizon", "fraction"]
+    return with_intervals(estimands.item_terms(readings.rename({"reading": "estimand"}), by, same), by, settings)
+
+
+def agreement(readings: pl.DataFrame, later: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
+    """Agreement, Cohen's kappa and accuracy gap of :func:`readings`, and of the probe with itself after k more tokens (``probe_later``)."""
+    own = readings.with_columns(pl.lit(None, pl.Int32).alias("k"))
+    after = later.with_columns(pl.lit("probe_later").alias("reading"), pl.lit(None, pl.Float64).alias("fraction")).select(own.columns)
+    return estimands.agreement(pl.concat([own, after]), ["reading", "horizon", "fraction", "k"], **bootstrap_settings(settings))
+
+
+def retokenisation(cuts: pl.DataFrame, traces: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
+    """Share of traces that a decode-encode round trip changes: anywhere (``trace_drift``), and within the prefix at B (``prefix_drift``)."""
+    by = ["estimand", "horizon"]
+    whole = traces.with_columns(estimand=pl.lit("trace_drift"), horizon=pl.lit(None, pl.Int32))
+    at = cuts.filter(pl.col("cut") == "horizon").join(traces.select("trace_id", "item_id"), on="trace_id").sort("horizon", "trace_id")
+    prefix = at.with_columns(estimand=pl.lit("prefix_drift"))
+    terms = [estimands.item_terms(whole, by, pl.col("drift_at").is_not_null()), estimands.item_terms(prefix, by, pl.col("drift"))]
+    return with_intervals(pl.concat(terms), by, settings)
+
+
+def replicates(duplicates: pl.DataFrame, traces: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
+    """Whether an arm's replicates are replicates, and what each says alone.
+
+    ``share_duplicates``: traces whose output ids another, lower replicate of the item has too. ``share_all_identical``: items whose replicates
+    are all the same (near 1: unseeded generation; such replicates add nothing). ``natural_accuracy`` and ``mean_length`` by ``replicate``.
+    """
+    several = duplicates.filter(pl.col("n_replicates") > 1)
+    found = []
+    if len(several):
+        share = pl.col("n_duplicates") / (pl.col("n_replicates") - 1)
+        terms = [
+            estimands.named(several, "share_duplicates", [], share),
+            estimands.named(several, "share_all_identical", [], pl.col("n_duplicates") == pl.col("n_replicates") - 1),
+        ]
+        found.append(with_intervals(pl.concat(terms), ["estimand"], settings))
+    alone = [estimands.named(traces, name, ["replicate"], pl.col(c)) for name, c in (("natural_accuracy", "correct"), ("mean_length", "n_reasoning"))]
+    found.append(with_intervals(pl.concat(alone), ["estimand", "replicate"], settings))
+    return pl.concat(found, how="diagonal_relaxed")
+
+
+def duplicates(traces: pl.LazyFrame) -> pl.DataFrame:
+    """See :func:`midtrace.inference.duplicate_replicates`; reads output ids shard by shard."""
+    return duplicate_replicates(traces).collect(engine="streaming")
+
+
+def controls(frame: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
+    """Per control and horizon: accuracy; share that follows the stated label; and chance (mean of 1 / options)."""
+    if frame.is_empty():
+        return pl.DataFrame()
+    by = ["control", "position"]
+    stated = frame.filter(pl.col("follows").is_not_null())
+    terms = [
+        estimands.named(frame, "accuracy", by, pl.col("correct")),
+        estimands.named(frame, "chance", by, 1 / pl.col("n_options")),
+        estimands.named(stated, "follows_stated", by, pl.col("follows")),
+    ]
+    return with_intervals(pl.concat(terms), ["estimand", *by], settings)

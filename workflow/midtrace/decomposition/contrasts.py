@@ -1,0 +1,179 @@
+"""Tables of a comparison: policy, strata, scores, availability, matched horizon, falsifier, lengths."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from midtrace import estimands
+from midtrace.decomposition.estimates import bootstrap_settings, one_row, with_intervals
+from midtrace.inference import equivalence
+
+POLICY_KEYS = ["estimand", "horizon", "readout"]
+SENSITIVITY_COLUMNS = ["item_id", "replicate", "estimand", "readout", "horizon", "value", "within"]
+STRATA_KEYS = ["horizon", "readout", "termination"]
+
+
+def policy_terms(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Item terms of all estimands of the policy table."""
+    terms = [estimands.policy_terms(pairs), estimands.both_active_terms(pairs)]
+    if {"terminal", "symmetric"} <= set(pairs["readout"]):
+        terms.append(estimands.readout_gap_terms(pairs))
+    return pl.concat(terms)
+
+
+def policy(pairs: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
+    """Policy accuracy, its parts and contrasts, the both-active contrast, and the readout gap, by horizon and readout."""
+    return with_intervals(policy_terms(pairs), POLICY_KEYS, settings)
+
+
+def strata(pairs: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
+    """Termination strata by horizon and readout; the interval is that of the contribution."""
+    return strata_table(estimands.strata_terms(pairs), settings)
+
+
+def strata_table(terms: Mapping[str, pl.DataFrame], settings: Mapping[str, Any]) -> pl.DataFrame:
+    """The strata table of the terms of :func:`midtrace.estimands.strata_terms`."""
+    contribution = with_intervals(terms["contribution"], STRATA_KEYS, settings)
+    for name in ("share", "difference"):
+        values = estimands.estimate(terms[name], STRATA_KEYS).rename({"estimate": name})
+        contribution = contribution.join(values, on=STRATA_KEYS, how="left")
+    return contribution.with_columns(estimand=pl.lit("contribution"), contribution="estimate")
+
+
+def by_horizon(outcomes: pl.LazyFrame, comparison: Mapping[str, str], settings: Mapping[str, Any]) -> tuple[dict[str, pl.DataFrame], pl.DataFrame]:
+    """The tables by horizon of one comparison, and its pairs for sensitivity analyses.
+
+    Parameters
+    ----------
+    outcomes
+        Token-exact outcomes of one model and benchmark, lazy: rows are read one horizon at a time and aggregated to item terms, so that
+        memory holds the pairs of a horizon, not those of a study.
+    comparison, settings
+        Arms; see :func:`midtrace.config.analysis_settings`.
+
+    Returns
+    -------
+    tuple
+        Tables ``policy``, ``strata`` and ``scores``; and pairs: ``item_id``, ``replicate``, ``estimand``, ``readout``, ``horizon``,
+        ``value``, ``within``.
+    """
+    t, r, common = comparison["treatment"], comparison["reference"], comparison["common"]
+    chosen = outcomes.filter(pl.col("arm").is_in([t, r]), (pl.col("readout") != "symmetric") | (pl.col("context_arm") == common))
+    found: dict[str, list[pl.DataFrame]] = {name: [] for name in ("policy", "scores", "share", "difference", "contribution", "pairs")}
+    for horizon in settings["horizons"]:
+        rows = chosen.filter(pl.col("horizon") == horizon).collect(engine="streaming")
+        pairs = estimands.pairs(rows, t, r, common)
+        if pairs.is_empty():
+            continue
+        found["policy"].append(policy_terms(pairs))
+        for name, part in estimands.strata_terms(pairs).items():
+            found[name].append(part)
+        if (pairs["readout"] == "symmetric").any():
+            found["scores"].append(estimands.score_terms(rows, t, r, common))
+        found["pairs"].append(sensitivity_pairs(pairs))
+    if not found["pairs"]:
+        return {}, pl.DataFrame()
+    terms = {name: pl.concat(parts) for name, parts in found.items() if parts}
+    order = ["readout", "horizon"]
+    tables = {
+        "policy": with_intervals(terms["policy"], POLICY_KEYS, settings).sort("estimand", *order, maintain_order=True),
+        "strata": strata_table(terms, settings).sort(order, maintain_order=True),
+    }
+    if "scores" in terms:
+        tables["scores"] = with_intervals(terms["scores"], POLICY_KEYS, settings).sort("estimand", *order, maintain_order=True)
+    return tables, terms["pairs"]
+
+
+def sensitivity_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
+    """The pairs of the contrasts that are held against other methods of inference."""
+    contrast = pairs.with_columns(estimand=pl.lit("contrast"), value=pl.col("difference"), within=pl.lit(True))
+    active = pairs.filter(pl.col("readout") == "symmetric").with_columns(
+        estimand=pl.lit("both_active_contrast"), value=pl.col("difference"), within=pl.col("termination") == "both_active"
+    )
+    return pl.concat([contrast.select(SENSITIVITY_COLUMNS), active.select(SENSITIVITY_COLUMNS)])
+
+
+def availability(outcomes: pl.LazyFrame, comparison: Mapping[str, str], settings: Mapping[str, Any]) -> pl.DataFrame:
+    """Area under the gold log-odds of both arms and their contrast."""
+    t, r, common = comparison["treatment"], comparison["reference"], comparison["common"]
+    grid = settings["availability"]["horizons"]
+    wanted = ["item_id", "replicate", "arm", "horizon", "readout", "context_arm", "complete", "gold_log_odds"]
+    kept = outcomes.filter(pl.col("arm").is_in([t, r]), pl.col("readout") == "symmetric", pl.col("context_arm") == common)
+    rows = kept.select(wanted).collect(engine="streaming").sort("arm", "item_id", "replicate", "horizon")
+    if set(rows["arm"]) != {t, r}:
+        return pl.DataFrame()
+    terms = estimands.availability_terms(rows, t, r, common, grid)
+    return with_intervals(terms, ["estimand"], settings).with_columns(readout=pl.lit("symmetric"), horizon=pl.lit(max(grid), pl.Int32))
+
+
+def matched_reads(frames: Mapping[str, pl.DataFrame], traces: pl.DataFrame, comparison: Mapping[str, str]) -> pl.DataFrame:
+    """Pairs at the matched horizon by probe and by continuation (``readout``); columns as :func:`midtrace.estimands.matched_pairs`."""
+    reads = {"probe": frames["readouts"], "continuation": frames["continuations"].filter(pl.col("mode") == "answer")}
+    arms = comparison["treatment"], comparison["reference"], comparison["common"]
+    return pl.concat(estimands.matched_pairs(frame, traces, *arms).with_columns(readout=pl.lit(name)) for name, frame in reads.items())
+
+
+def matched(frames: Mapping[str, pl.DataFrame], traces: pl.DataFrame, comparison: Mapping[str, str], settings: Mapping[str, Any]) -> pl.DataFrame:
+    """Accuracy of both sides and their contrast at the matched horizon, by probe and by continuation, with the equivalence test.
+
+    Parameters
+    ----------
+    frames
+        ``readouts`` and ``continuations`` of matched cuts.
+    traces, comparison, settings
+        Traces of one model and benchmark; arms; see :func:`midtrace.config.analysis_settings`.
+    """
+    pairs = matched_reads(frames, traces, comparison)
+    if pairs.is_empty():
+        return pl.DataFrame()
+    values = {"matched_contrast": "difference", "matched_accuracy_treatment": "correct_t", "matched_accuracy_reference": "correct_r"}
+    terms = [estimands.named(pairs, name, ["readout"], pl.col(column)) for name, column in values.items()]
+    found = [with_intervals(pl.concat(terms), ["estimand", "readout"], settings)]
+    margin, level = settings["inference"]["margin"], settings["inference"]["level"]
+    for (readout,), part in pairs.group_by("readout", maintain_order=True):
+        means = part.group_by("item_id", maintain_order=True).agg(pl.col("difference").mean())["difference"].to_numpy()
+        if len(means) > 1:
+            test = equivalence(means, margin, level)
+            method = f"two one-sided t tests, margin {margin:g}"
+            found.append(one_row("matched_equivalence_p", test["p"], len(means), len(part), method, readout=readout))
+    return pl.concat(found, how="diagonal").sort("readout", descending=True, maintain_order=True)
+
+
+def matched_sensitivity_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Pairs of :func:`matched_reads` for sensitivity analyses, as in :func:`by_horizon` with ``horizon`` null."""
+    constants = {"estimand": pl.lit("matched_contrast"), "horizon": pl.lit(None, pl.Int32), "within": pl.lit(True)}
+    return pairs.with_columns(value="difference", **constants).select(SENSITIVITY_COLUMNS)
+
+
+def falsifier(readouts: pl.DataFrame, traces: pl.DataFrame, comparison: Mapping[str, str], settings: Mapping[str, Any]) -> pl.DataFrame:
+    """The falsifier by prefix fraction, in the common context and under the run's own prompt."""
+    t, r = comparison["treatment"], comparison["reference"]
+    found = []
+    for context, arm in (("common", comparison["common"]), ("policy", r)):
+        rows = estimands.falsifier_rows(readouts, traces, t, r, context, arm)
+        if rows.is_empty():
+            continue
+        table = estimands.agreement(estimands.binned(rows, settings["validity"]["bins"]), ["fraction"], **bootstrap_settings(settings))
+        found.append(table.with_columns(context=pl.lit(context), readout=pl.lit("probe")))
+    return pl.concat(found) if found else pl.DataFrame()
+
+
+def length_contrasts(traces: pl.DataFrame, treatment: str, reference: str, settings: Mapping[str, Any]) -> pl.DataFrame:
+    """Geometric-mean ratio and median ratio of the reasoning lengths, treatment over reference."""
+    pairs = estimands.length_pairs(traces, treatment, reference)
+    if pairs.is_empty():
+        return pl.DataFrame()
+    positive = pairs.filter(pl.col("log_ratio").is_not_null())
+    found = []
+    if len(positive):
+        ratio = with_intervals(estimands.named(positive, "geometric_mean_ratio", [], pl.col("log_ratio")), ["estimand"], settings)
+        found.append(ratio.with_columns(pl.col("estimate", "ci_low", "ci_high").exp()))
+    if pairs["length_r"].median():
+        strata = settings.get("strata")
+        drawn = {key: value for key, value in bootstrap_settings(settings).items() if key != "method"}
+        groups = [strata[item] for item in pairs["item_id"].unique().sort()] if strata else None
+        result = estimands.median_ratio_interval(pairs, **drawn, strata=groups)
+        limits = {"ci_low": [result.low[0]], "ci_high": [result.high[0]]}
+        found.append(one_row("median_ratio", result.estimate[0], pairs["item_id"].n_unique(), len(pairs), result.method, **limits))
+    return pl.concat(found, how="diagonal_relaxed") if found else pl.DataFrame()

@@ -1,0 +1,176 @@
+"""Does the probe read what the model would answer? Agreement, kappa, accuracy gap, the falsifier, and later readouts (method, 4.7)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from midtrace.inference.bootstrap import bootstrap_function, ratio
+
+UNPARSED = "(unparsed)"  # an answer that could not be read is a category of its own and agrees with nothing
+ESTIMANDS = ("agreement", "kappa", "accuracy_probe", "accuracy_answer", "accuracy_gap")
+
+
+def kappa_of_shares(agreement: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Cohen's kappa from shares.
+
+    Parameters
+    ----------
+    agreement
+        Share of agreement p_o, shape (draws,).
+    first, second
+        Shares of the categories among the answers of each side, shape (draws, categories).
+
+    Returns
+    -------
+    numpy.ndarray
+        (p_o - p_e) / (1 - p_e), with p_e = sum_c first_c second_c; NaN where p_e is 1 (both sides always say the same one thing).
+
+    References
+    ----------
+    Cohen (1960), Educational and Psychological Measurement 20, 37-46.
+    """
+    chance = (first * second).sum(axis=-1)
+    room = 1 - chance
+    # Shares that sum to 1 by rounding only must not make a kappa out of 0 / 0.
+    return np.where(room > 1e-12, ratio(agreement - chance, np.where(room > 1e-12, room, 0.0)), np.nan)
+
+
+def agreement(frame: pl.DataFrame, by: Sequence[str], *, resamples: int, level: float, seed: int, method: str = "percentile") -> pl.DataFrame:
+    """Agreement of two readings of the same runs, with item-bootstrap limits.
+
+    Parameters
+    ----------
+    frame
+        One row per reading: ``item_id``, ``by``; ``choice`` (the probe's option), ``answer`` (the other reading; null: unparsed);
+        ``probe_correct``, ``answer_correct``.
+    by
+        Keys.
+    resamples, level, seed, method
+        See :func:`midtrace.inference.item_bootstrap`.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``by``, ``estimand``, ``estimate``, ``ci_low``, ``ci_high``, ``n_items``, ``n_pairs`` (readings), ``method``. Estimands: ``agreement``
+        = share of equal answers; ``kappa``; ``accuracy_probe``, ``accuracy_answer`` and ``accuracy_gap`` = probe - answer. Readings are
+        averaged within item first, items weigh equally, for the shares in kappa too.
+    """
+    if frame.is_empty():
+        return pl.DataFrame()
+    categories = sorted({*frame["choice"].unique(), *frame["answer"].fill_null(UNPARSED).unique()})
+    filled = frame.with_columns(pl.col("answer").fill_null(UNPARSED))
+    columns = [
+        (pl.col("choice") == pl.col("answer")).alias("_same"),
+        pl.col("probe_correct").alias("_probe"),
+        pl.col("answer_correct").alias("_answer"),
+        *((pl.col("choice") == category).alias(f"_c{k}") for k, category in enumerate(categories)),
+        *((pl.col("answer") == category).alias(f"_a{k}") for k, category in enumerate(categories)),
+    ]
+    names = [f"_c{k}" for k in range(len(categories))], [f"_a{k}" for k in range(len(categories))]
+    values = ["_same", "_probe", "_answer", *names[0], *names[1]]
+    means = (
+        filled.select(*by, "item_id", *columns)
+        .group_by(*by, "item_id", maintain_order=True)
+        .agg(pl.col(values).cast(pl.Float64).mean(), pairs=pl.len())
+        .sort("item_id", maintain_order=True)
+    )
+    split = 3 + len(categories)
+
+    def statistic(sums: np.ndarray) -> np.ndarray:
+        shares = sums[:, :-1] / sums[:, -1:]  # the last column counts items
+        kappa = kappa_of_shares(shares[:, 0], shares[:, 3:split], shares[:, split:])
+        return np.column_stack([shares[:, 0], kappa, shares[:, 1], shares[:, 2], shares[:, 1] - shares[:, 2]])
+
+    found: dict[str, list] = {name: [] for name in (*by, "estimand", "estimate", "ci_low", "ci_high", "n_items", "n_pairs", "method")}
+    parts = means.partition_by(by, as_dict=True, maintain_order=True) if by else {(): means}
+    for key, part in parts.items():
+        sums = np.column_stack([part.select(values).to_numpy(), np.ones(len(part))])
+        result = bootstrap_function(sums, statistic, resamples=resamples, level=level, seed=seed, method=method)
+        for row in zip(ESTIMANDS, result.estimate, result.low, result.high, strict=True):
+            for name, value in zip(found, (*key, *row, len(part), part["pairs"].sum(), result.method), strict=True):
+                found[name].append(value)
+    schema: Any = {**{name: frame.schema[name] for name in by}, "n_items": pl.Int64, "n_pairs": pl.Int64}
+    return (
+        pl.DataFrame(found, schema_overrides=schema)
+        .sort(by, maintain_order=True)
+        .with_columns(pl.col("estimate", "ci_low", "ci_high").fill_nan(None))
+    )
+
+
+def falsifier_rows(readouts: pl.DataFrame, traces: pl.DataFrame, treatment: str, reference: str, context: str, context_arm: str) -> pl.DataFrame:
+    """Unfinished reference prefixes at matched horizons: the probe beside the answer that the run gave when it finished naturally.
+
+    Parameters
+    ----------
+    readouts
+        ``trace_id``, ``cut``, ``partner_arm``, ``n_tokens``, ``complete``, ``context``, ``context_arm``, ``choice``, ``correct``.
+    traces
+        ``trace_id``, ``item_id``, ``arm``, ``replicate``, ``status``, ``n_reasoning``, ``answer``, ``correct``.
+    treatment, reference
+        Arms: the reference's runs are cut at the treatment's lengths.
+    context, context_arm
+        The context that is read, ``common`` or ``policy``, and the arm whose prompt it is.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``item_id``, ``replicate``, ``prefix_fraction`` = tokens of the prefix / L in [0, 1), ``choice``, ``answer``, ``probe_correct``,
+        ``answer_correct``; of reference runs that terminated, but not by the matched horizon.
+    """
+    kept = readouts.filter(
+        pl.col("cut") == "matched",
+        pl.col("partner_arm") == treatment,
+        ~pl.col("complete"),
+        pl.col("context") == context,
+        pl.col("context_arm") == context_arm,
+    )
+    runs = traces.filter(pl.col("arm") == reference, pl.col("status") == "terminated")
+    joined = kept.select("trace_id", "n_tokens", "choice", probe_correct="correct").join(
+        runs.select("trace_id", "item_id", "replicate", "n_reasoning", "answer", answer_correct="correct"), on="trace_id"
+    )
+    fraction = pl.col("n_tokens") / pl.col("n_reasoning")
+    wanted = ["item_id", "replicate", "prefix_fraction", "choice", "answer", "probe_correct", "answer_correct"]
+    return joined.with_columns(prefix_fraction=fraction).select(wanted).sort("item_id", "replicate")
+
+
+def binned(frame: pl.DataFrame, edges: Sequence[float]) -> pl.DataFrame:
+    """Rows by prefix fraction in (previous edge, edge], with ``fraction`` = the upper edge; and once more all together, ``fraction`` null.
+
+    Edges increase and end at 1; the first bin starts at 0 and holds it.
+    """
+    upper = pl.lit(None, pl.Float64)
+    for edge in reversed(edges):
+        upper = pl.when(pl.col("prefix_fraction") <= edge).then(edge).otherwise(upper)
+    return pl.concat(
+        [frame.with_columns(fraction=pl.lit(None, pl.Float64)), frame.with_columns(fraction=upper).sort("fraction", maintain_order=True)]
+    )
+
+
+def later_rows(readouts: pl.DataFrame, traces: pl.DataFrame, horizons: Sequence[int]) -> pl.DataFrame:
+    """The probe at B beside the probe after k more reasoning tokens of the same unfinished run, at the next horizon B + k.
+
+    Parameters
+    ----------
+    readouts
+        Readouts under the own prompt: ``trace_id``, ``cut``, ``horizon``, ``complete``, ``context``, ``choice``, ``correct``.
+    traces
+        ``trace_id``, ``item_id``, ``arm``.
+    horizons
+        Horizons B, increasing.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``item_id``, ``arm``, ``horizon`` (B), ``k``, ``choice`` and ``probe_correct`` at B, ``answer`` and ``answer_correct`` at B + k; runs
+        active at B + k.
+    """
+    active = readouts.filter(pl.col("cut") == "horizon", pl.col("context") == "policy", ~pl.col("complete"))
+    steps = pl.DataFrame({"horizon": horizons[:-1], "later": horizons[1:]}, schema={"horizon": pl.Int32, "later": pl.Int32}).with_columns(
+        k=pl.col("later") - pl.col("horizon")
+    )
+    at = active.select("trace_id", "horizon", "choice", probe_correct="correct").join(steps, on="horizon")
+    after = active.select("trace_id", later="horizon", answer="choice", answer_correct="correct")
+    joined = at.join(after, on=["trace_id", "later"]).join(traces.select("trace_id", "item_id", "arm"), on="trace_id")
+    return joined.sort("trace_id", "horizon").select("item_id", "arm", "horizon", "k", "choice", "answer", "probe_correct", "answer_correct")

@@ -1,0 +1,50 @@
+"""Item terms: what every estimand is made of.
+
+An estimand is a ratio of item means: within an item, the mean over its pairs of ``value x indicator`` (numerator) and of ``indicator``
+(denominator); over items, the sum of the numerators over the sum of the denominators. Items weigh equally; intervals resample items.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import polars as pl
+
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+
+
+def item_terms(frame: Frame, by: Sequence[str], value: pl.Expr, within: pl.Expr | None = None) -> Frame:
+    """Numerator and denominator of every item, for each combination of ``by``.
+
+    Parameters
+    ----------
+    frame
+        One row per pair (or trace), with ``item_id`` and the ``by`` columns; eager or lazy.
+    by
+        Keys of the estimand.
+    value
+        What is averaged.
+    within
+        Condition (default: all rows).
+
+    Returns
+    -------
+    polars.DataFrame or polars.LazyFrame
+        ``by``, ``item_id``, ``numerator``, ``denominator``, ``pairs`` (rows that meet the condition).
+    """
+    within = pl.lit(True) if within is None else within
+    return (
+        frame.with_columns(_value=pl.when(within).then(value.cast(pl.Float64)).otherwise(0.0), _within=within.cast(pl.Float64))
+        .group_by(*by, "item_id", maintain_order=True)
+        .agg(numerator=pl.col("_value").mean(), denominator=pl.col("_within").mean(), pairs=pl.col("_within").sum())
+    )
+
+
+def estimate(terms: Frame, by: Sequence[str]) -> Frame:
+    """Point estimates of :func:`item_terms`: ``by`` and ``estimate`` (null where no row meets the condition)."""
+    total = pl.col("denominator").sum()
+    return terms.group_by(by, maintain_order=True).agg(estimate=pl.when(total > 0).then(pl.col("numerator").sum() / total))
+
+
+def named(frame: pl.DataFrame, estimand: str, by: Sequence[str], value: pl.Expr, within: pl.Expr | None = None) -> pl.DataFrame:
+    """Terms of one estimand, with its name in ``estimand`` before the keys ``by``."""
+    return item_terms(frame.with_columns(estimand=pl.lit(estimand)), ["estimand", *by], value, within)
