@@ -20,6 +20,8 @@ if not workflow.config_settings.configfiles:
 
 
 try:
+    for path in workflow.configfiles:
+        study_config.read_yaml(path)  # refuses repeated keys, of which Snakemake silently takes the last
     sources = [os.path.relpath(path) for path in workflow.configfiles] + ["--config"] * bool(workflow.config_settings.config)
     config = study_config.validate(config, " + ".join(sources))
 except InputError as error:

@@ -16,6 +16,7 @@ from typing import Any
 import jsonschema
 import yaml
 
+from midtrace import planted
 from midtrace.dialects import DIALECTS
 from midtrace.engines import ENGINES
 from midtrace.errors import InputError
@@ -37,12 +38,27 @@ def schema() -> dict[str, Any]:
 def load(path: str | Path) -> dict[str, Any]:
     """Read and validate a config file."""
     try:
-        config = yaml.safe_load(Path(path).read_text())
+        config = read_yaml(path)
     except OSError as error:
         raise InputError(path, "file", error.strerror or str(error), "a readable YAML file") from None
     except yaml.YAMLError as error:
         raise InputError(path, "file", f"is not YAML ({' '.join(str(error).split())})", "valid YAML") from None
     return validate(config, path)
+
+
+def read_yaml(path: str | Path) -> Any:
+    """The content of a YAML file; a key that is given twice is an error, not a silent choice of the last one."""
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    raise InputError(path, key.value, f"is given twice (again in line {key.start_mark.line + 1})", "each key once")
+                seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    return yaml.load(Path(path).read_text(), Loader)
 
 
 def validate(config: Any, where: object) -> dict[str, Any]:
@@ -86,6 +102,8 @@ def validate(config: Any, where: object) -> dict[str, Any]:
                 raise InputError(where, f"arms.{arm}.effort", problem, dialect.efforts)
     if config["planted"] and not Path(config["planted"]).is_file():
         raise InputError(where, "planted", f"{config['planted']!r} does not exist", "an existing YAML file, or null")
+    if config["planted"]:
+        planted.read(config["planted"])
     for field in ("fractions", "sentences", "tokens", "leakage"):
         _check_increasing(config["interruptions"][field], where, f"interruptions.{field}")
     from midtrace import interruption_config  # it builds on this module
@@ -193,6 +211,8 @@ def _check_model(name: str, model: Mapping[str, Any], where: object) -> None:
             where, f"models.{name}.date", f"dialect {model['dialect']!r} states no date", f"null, or a dialect that does: {', '.join(takers)}"
         )
     source = model["source"]
+    if Path(source).is_dir() and not (Path(source) / "config.json").is_file():
+        raise InputError(where, f"models.{name}.source", f"{source!r} holds no config.json", "a folder with a model, or owner/name")
     if not Path(source).is_dir() and (source.count("/") != 1 or source.startswith((".", "/"))):
         raise InputError(where, f"models.{name}.source", f"{source!r} is no folder here and no hub id", "an existing folder, or owner/name")
     if not Path(source).is_dir() and not model["revision"]:
@@ -214,6 +234,8 @@ def _check_benchmark(name: str, benchmark: Mapping[str, Any], where: object) -> 
             raise InputError(where, f"benchmarks.{name}.path", f"{benchmark['path']!r} does not exist", "an existing .parquet, .jsonl or .csv file")
     elif benchmark["n"] is None:
         raise InputError(where, f"benchmarks.{name}.n", "is null, but generated items have no end", "a number of items")
+    if benchmark["answer_kind"] == "choice" and "{options}" not in benchmark["template"]:
+        raise InputError(where, f"benchmarks.{name}.template", "lacks {options}, so a choice would be asked without them", "a text with {options}")
 
 
 def selected(config: Mapping[str, Any], kind: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Stage 1: items of a benchmark, loaded or generated, checked, drawn."""
 
 import random
+import re
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
@@ -156,16 +157,19 @@ def read_file(benchmark: Mapping[str, Any]) -> pl.DataFrame:
         value = {key: record.get(column) for key, column in source.items()}
         options = value["options"]
         if isinstance(options, str):
-            options = [part.strip() for part in options.split("|")]
+            options = re.split(r"\s+\|\s+", options.strip())
         if not (options is None or isinstance(options, list)):
             raise InputError(path, f"row {line}, options", f"is {type(options).__name__}", "a list of texts")
+        nested = [key for key in COLUMNS if key != "options" and isinstance(value[key], list | dict)]
+        if nested or any(isinstance(option, list | dict) for option in options or []):
+            raise InputError(path, f"row {line}, {source[nested[0]] if nested else source['options']}", "is nested", "plain texts")
         options = ["" if option is None else str(option).strip() for option in options or []]
         for key in ("id", "question", "answer"):
             if value[key] is None or not str(value[key]).strip():
                 raise InputError(path, f"row {line}, {source[key]}", "is empty", "some text")
         rows.append(
             {
-                "item_id": f"{benchmark['name']}/{value['id']}",
+                "item_id": f"{benchmark['name']}/{str(value['id']).strip()}",
                 "benchmark": benchmark["name"],
                 "stratum": str(value["stratum"]) if value["stratum"] is not None else "all",
                 "question": str(value["question"]).strip(),
@@ -183,7 +187,7 @@ def read_file(benchmark: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else str(value).strip()
+    return None if value is None else str(value).strip() or None
 
 
 def _texts_to_labels(rows: list[dict[str, Any]], key: str) -> None:

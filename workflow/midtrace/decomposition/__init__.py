@@ -77,7 +77,8 @@ def shape(frame: pl.DataFrame, name: str) -> pl.DataFrame:
     if frame.is_empty():
         return pl.DataFrame(schema=columns)
     absent = [pl.lit(None, dtype).alias(column) for column, dtype in columns.items() if column not in frame.columns]
-    return frame.with_columns(absent).select(pl.col(column).cast(dtype) for column, dtype in columns.items())
+    ordered = frame.with_columns(absent).select(pl.col(column).cast(dtype) for column, dtype in columns.items())
+    return ordered.with_columns(pl.selectors.float().fill_nan(None))
 
 
 def decompose(frames: Mapping[str, pl.DataFrame | pl.LazyFrame], settings: Mapping[str, Any]) -> dict[str, pl.DataFrame]:
