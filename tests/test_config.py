@@ -95,7 +95,7 @@ MISTAKES: list[tuple[Edit, str]] = [
     (put("run.models", ["qwen"]), "run.models: 'qwen' is not defined; allowed: embedded"),
     (put("run.benchmarks", ["chains", "gpqa"]), "run.benchmarks: 'gpqa' is not defined; allowed: chains, free"),
     (put(f"{MODEL}.dialect", "qwen4"), f"{MODEL}.dialect: 'qwen4' is unknown; allowed: qwen3, .*embedded.*"),
-    (put(f"{MODEL}.engine", "vlm"), f"{MODEL}.engine: 'vlm' is unknown; allowed: transformers, .*"),
+    (put(f"{MODEL}.engine", "vlm"), f"{MODEL}.engine: 'vlm' is unknown; allowed: transformers"),
     (put("benchmarks.chains.loader", "gpqq"), "benchmarks.chains.loader: 'gpqq' is unknown; allowed: .*chains.*file.*"),
     (put("benchmarks.chains.answer_kind", "essay"), "benchmarks.chains.answer_kind: is 'essay'; allowed: choice, math.*"),
     (put("arms.low.effort", "tiny"), "arms.low.effort: 'tiny' is unknown to dialect 'embedded'; allowed: low, medium, high"),

@@ -69,9 +69,16 @@ def test_constructed_prefixes(tokenizer):
 
 def test_the_other_item_has_as_many_options():
     chosen = [item("a", options=["0", "1"]), item("b"), item("c"), item("d", options=["0", "1"])]
-    assert [controls._other(chosen, k)["item_id"] for k in range(4)] == ["d", "c", "b", "a"]
-    assert controls._other([item("a", options=["0", "1"]), item("b")], 0)["item_id"] == "b"
-    assert controls._other([item("a")], 0)["item_id"] == "a"
+    runs = {entry["item_id"]: entry for entry in chosen}
+    assert [controls._other(chosen, k, runs)["item_id"] for k in range(4)] == ["d", "c", "b", "a"]
+    assert controls._other([item("a", options=["0", "1"]), item("b")], 0, runs)["item_id"] == "b"
+    assert controls._other([item("a")], 0, runs) is None
+
+
+def test_no_prefix_control_without_reasoning_or_without_another_item():
+    run = {"item_id": "a", "output_ids": [1, 5, 6, 2], "reasoning_start": 1, "n_reasoning": 2}
+    assert [control for control, *_ in controls.constructed(run, None, [7, 8], 0)] == ["prefix_own", "prefix_junk", "prefix_shuffled"]
+    assert not list(controls.constructed({**run, "n_reasoning": 0}, run, [7, 8], 0))
 
 
 class Recorder:

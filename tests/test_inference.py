@@ -100,8 +100,11 @@ def test_equivalence_agrees_with_statsmodels(values, margin):
 
 
 def test_equivalence_by_hand():
-    assert equivalence(np.zeros(5), 0.02) == {"estimate": 0.0, "p": 0.0, "equivalent": True}
-    assert equivalence(np.full(5, 0.02), 0.02)["equivalent"] is False
+    # Items that all agree have no spread to test with: that is no evidence, however small the margin.
+    for value in (0.0, 0.01, 0.02):
+        found = equivalence(np.full(5, value), 0.02)
+        assert np.isnan(found["p"])
+        assert found["equivalent"] is False
     assert not equivalence(np.array([-0.5, 0.5, 0.4, -0.4]), 0.02)["equivalent"]
     with pytest.raises(ValueError, match="1 items; an equivalence test needs at least 2"):
         equivalence(np.array([0.1]), 0.02)

@@ -58,7 +58,7 @@ def test_the_three_formats_give_the_same_items(tmp_path, suffix):
 
 def test_columns_of_other_names(tmp_path, suffix):
     rows = [{"qid": 7, "text": " Q? ", "choices": ["x", "y"], "gold": "y", "kind": "easy"}]
-    path = save(rows, tmp_path / f"a.{suffix}") if suffix != "csv" else save([{**rows[0], "choices": "x|y"}], tmp_path / "a.csv")
+    path = save(rows, tmp_path / f"a.{suffix}") if suffix != "csv" else save([{**rows[0], "choices": "P(x|y) | y"}], tmp_path / "a.csv")
     columns = {"id": "qid", "question": "text", "options": "choices", "answer": "gold", "stratum": "kind"}
     row = items.load(benchmark(path, columns=columns), 0).row(0, named=True)
     assert (row["item_id"], row["question"], row["answer"], row["stratum"]) == ("toy/7", "Q?", "B", "easy")

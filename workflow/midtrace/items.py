@@ -157,7 +157,7 @@ def read_file(benchmark: Mapping[str, Any]) -> pl.DataFrame:
         value = {key: record.get(column) for key, column in source.items()}
         options = value["options"]
         if isinstance(options, str):
-            options = re.split(r"\s+\|\s+", options.strip())
+            options = re.split(r"\s\|\s", options)
         if not (options is None or isinstance(options, list)):
             raise InputError(path, f"row {line}, options", f"is {type(options).__name__}", "a list of texts")
         nested = [key for key in COLUMNS if key != "options" and isinstance(value[key], list | dict)]
