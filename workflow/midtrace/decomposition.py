@@ -39,14 +39,20 @@ def run(
     frames = read_stages(inputs, settings["outcomes"])
     frames["outcomes"] = tables.read(outcomes, tables.Outcomes, settings["outcomes"])
     found = decompose(frames, settings)
-    # Tables that another rule wrote: they are held against what was planted too.
-    others = {Path(path).stem: pl.read_parquet(path) for path in inputs.get("interruptions", ())}
+    others = {Path(path).stem: _of_another_rule(path, settings) for path in inputs.get("interruptions", ())}
     found["planted"] = planted.compare({**found, **others}, planted_file)
     for name, path in outputs.items():
         frame = shape(found[name], name)
         tables.write(
             frame, path, None, tables.metadata("decomposition", study, settings, table=name), expect_rows=name in ("policy", "strata", "lengths")
         )
+
+
+def _of_another_rule(path: str | Path, settings: Mapping[str, Any]) -> pl.DataFrame:
+    """A table of estimates of interruptions; one of another study config is refused. Its own settings are its rule's business."""
+    own = tables.read_metadata(path)["identity"]
+    tables.check_identity(path, {**own, "study": settings["outcomes"]})
+    return pl.read_parquet(path)
 
 
 def shape(frame: pl.DataFrame, name: str) -> pl.DataFrame:
