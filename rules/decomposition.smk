@@ -11,6 +11,7 @@ rule decomposition:
         control_files(),
         f"{RESULTS}/outcomes.parquet",
         expand(f"{RESULTS}/decomposition/{{table}}.parquet", table=TABLES),
+        rules.interruptions.input,
         interruption_tables(),
 
 

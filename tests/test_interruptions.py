@@ -13,6 +13,7 @@ import yaml
 from midtrace import config as study_config
 from midtrace import dialects, interruption, interruption_config, interruption_estimates, interruption_grading, items, prompts, replay, tables
 from midtrace.errors import InputError
+from midtrace.seeds import interruption_seed
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests/golden/interruptions.json"
@@ -174,6 +175,13 @@ def test_silent_hard_at_the_end_is_the_natural_context(vocabulary, dialect):
     assert list(last.request.prompt_ids) == natural[: len(last.request.prompt_ids)]
     rest = natural[len(last.request.prompt_ids) :]
     assert tokenizer.decode(rest).startswith("Answer: B")
+
+
+def test_seed_belongs_to_item_replicate_intervention_and_cut():
+    parts = (1, "toy/1", 0, "hard", "fraction:0.5")
+    others = [(2, *parts[1:]), (1, "toy/2", *parts[2:]), (1, "toy/1", 1, *parts[3:]), (*parts[:3], "soft", parts[4]), (*parts[:4], "fraction:0.7")]
+    seeds = [interruption_seed(*values) for values in (parts, *others)]
+    assert len(set(seeds)) == 6 and seeds[0] == interruption_seed(*parts)
 
 
 def test_words_of_a_marker_are_said_not_done(vocabulary):

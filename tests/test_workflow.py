@@ -22,7 +22,7 @@ import yaml
 from checkout import COPIED, ENGINE_RULES, ROOT, SMALL, Checkout, Run
 
 from midtrace import config as study_config
-from midtrace import tables
+from midtrace import interruption_config, tables
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +92,13 @@ def test_a_study_has_the_jobs_that_its_config_asks_for(fresh: Checkout, path: st
         "read_controls": models * choice if config["controls"]["items"] else 0,
         **dict.fromkeys(ANALYSIS, 1),
     }
+    section, extra = config["interruptions"], [name for name in interruption_config.bases(config) if name not in config["run"].get("benchmarks", [])]
+    runs = len(interruption_config.arms(config)) * len(interruption_config.replicates(config)) * models
+    tried = sum(map(len, section["run"].values())) * runs
+    expected["sample_items"] += len(extra)
+    expected["generate_traces"] += len(extra) * runs
+    expected["grade_traces"] += len(section["run"]) * runs  # the fresh runs
+    expected |= {"interrupt_traces": tried, "grade_interruptions": tried, "estimate_interruptions": 1 if tried else 0}
     # The demo is what runs without --configfile.
     run = fresh.dry_run(config=None if path == STUDIES[0] else path)
     assert {rule: run.counts.get(rule, 0) for rule in expected} == expected

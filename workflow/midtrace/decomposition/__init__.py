@@ -61,7 +61,7 @@ def run(
     frames["outcomes"] = tables.scan([(outcomes, settings["outcomes"])], tables.Outcomes)
     found = decompose(frames, settings)
     # Tables that another rule wrote: they are held against what was planted too.
-    others = {Path(path).stem: pl.read_parquet(path) for path in inputs.get("interruptions", ())}
+    others = {Path(path).stem: _of_another_rule(path, settings) for path in inputs.get("interruptions", ())}
     found["planted"] = planted.compare({**found, **others}, planted_file)
     # Without any token-exact trace the primary tables are empty, and only the sensitivity table speaks.
     exact = frames["traces"].select(pl.col("token_exact").any()).collect().item()
@@ -69,6 +69,13 @@ def run(
         frame = shape(found[name], name)
         required = name in ("policy", "strata", "lengths") if exact else name == "sensitivity"
         tables.write(frame, path, None, tables.metadata("decomposition", study, settings, table=name), expect_rows=required)
+
+
+def _of_another_rule(path: str | Path, settings: Mapping[str, Any]) -> pl.DataFrame:
+    """A table of estimates of interruptions; one of another study config is refused. Its own settings are its rule's business."""
+    own = tables.read_metadata(path)["identity"]
+    tables.check_identity(path, {**own, "study": settings["outcomes"]})
+    return pl.read_parquet(path)
 
 
 def shape(frame: pl.DataFrame, name: str) -> pl.DataFrame:
