@@ -20,6 +20,8 @@ if not workflow.config_settings.configfiles:
 
 
 try:
+    for path in workflow.configfiles:
+        study_config.read_yaml(path)  # refuses repeated keys, of which Snakemake silently takes the last
     sources = [os.path.relpath(path) for path in workflow.configfiles] + ["--config"] * bool(workflow.config_settings.config)
     config = study_config.validate(config, " + ".join(sources))
 except InputError as error:
@@ -33,14 +35,18 @@ include: "rules/replay.smk"
 include: "rules/probe.smk"
 include: "rules/continuations.smk"
 include: "rules/controls.smk"
+include: "rules/interruptions.smk"
 include: "rules/decomposition.smk"
 include: "rules/claims.smk"
 include: "rules/figures.smk"
 include: "rules/report.smk"
 
 
+# A stage's target asks for every file up to there, not only for the last: one that was deleted is made again.
 rule all:
     default_target: True
     input:
-        RESULTS + "/report.html",
+        rules.report.input,
         RESULTS + "/claims.json",
+    message:
+        f"all of the study is there: {RESULTS}/report.html"

@@ -1,9 +1,10 @@
 # Paths and settings shared by all rules. No rule here.
 import re
 
-from midtrace import devices
+from midtrace import devices, interruption_config
 from midtrace.figures import catalogue
 from midtrace.tables import DECOMPOSITION as TABLES
+from midtrace.tables import INTERRUPTIONS as INTERRUPTION_TABLES
 
 RESULTS = f"results/{config['study']}"
 LOGS = f"logs/{config['study']}"
@@ -14,6 +15,8 @@ BENCHMARKS = study_config.selected(config, "benchmarks")
 CHOICE_BENCHMARKS = study_config.choice_benchmarks(config)
 ARMS = study_config.arms(config)
 REPLICATES = list(range(config["replicates"]))
+INTERVENTIONS = interruption_config.interventions(config)
+NOTHING = "(?!)"  # a wildcard constraint that admits no name
 # What a job of a model asks for. A cluster profile overrides it: the machine that submits may have none.
 GPU = min(devices.gpus(), 1)
 
@@ -25,8 +28,9 @@ def one_of(names):
 
 wildcard_constraints:
     model=one_of(MODELS),
-    benchmark=one_of(BENCHMARKS),
-    arm=one_of(ARMS),
+    benchmark=one_of(dict.fromkeys([*BENCHMARKS, *interruption_config.bases(config)])),
+    arm=one_of(dict.fromkeys([*ARMS, *interruption_config.arms(config)])),
+    intervention=one_of(INTERVENTIONS) or NOTHING,
     replicate=r"\d+",
 
 
@@ -35,9 +39,9 @@ def shards(folder, benchmarks=BENCHMARKS):
     return expand(f"{RESULTS}/{folder}/{SHARD}.parquet", model=MODELS, benchmark=benchmarks, arm=ARMS, replicate=REPLICATES)
 
 
-def settings_of(stage):
+def settings_of(stage, module=study_config):
     """A params function: the settings of a stage for the wildcards of a job."""
-    make = getattr(study_config, f"{stage}_settings")
+    make = getattr(module, f"{stage}_settings")
 
     def settings(wildcards):
         return make(config, *wildcards)
@@ -92,6 +96,44 @@ def control_files():
     if not config["controls"]["items"]:
         return []
     return expand(f"{RESULTS}/controls/{{model}}/{{benchmark}}.parquet", model=MODELS, benchmark=CHOICE_BENCHMARKS)
+
+
+def interruption_shards(folder):
+    """The files of a stage of interruptions, one per model, benchmark, arm, replicate and intervention."""
+    return [
+        path
+        for benchmark in interruption_config.benchmarks(config)
+        for path in expand(
+            f"{RESULTS}/{folder}/{SHARD}/{{intervention}}.parquet",
+            model=MODELS,
+            benchmark=benchmark,
+            arm=interruption_config.arms(config),
+            replicate=interruption_config.replicates(config),
+            intervention=interruption_config.interventions(config, benchmark),
+        )
+    ]
+
+
+def interruption_base_traces():
+    """Raw traces that interruptions start from or are held against."""
+    return expand(
+        f"{RESULTS}/raw/traces/{SHARD}.parquet",
+        model=MODELS,
+        benchmark=interruption_config.bases(config),
+        arm=interruption_config.arms(config),
+        replicate=interruption_config.replicates(config),
+    )
+
+
+def interrupted_traces(wildcards):
+    """Raw traces that an intervention interrupts: on the question, or on the revised one before an update."""
+    base = interruption_config.base(config, wildcards.benchmark, wildcards.intervention)
+    return f"{RESULTS}/raw/traces/{wildcards.model}/{base}/{wildcards.arm}/r{wildcards.replicate}.parquet"
+
+
+def interruption_tables():
+    """Tables of estimates of interruptions, where the study has any."""
+    return expand(f"{RESULTS}/decomposition/{{table}}.parquet", table=INTERRUPTION_TABLES) if INTERVENTIONS else []
 
 
 def decomposition_files():

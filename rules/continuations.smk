@@ -9,6 +9,7 @@ correct, agrees_with_probe.
 rule continuations:
     input:
         rules.probe.input,
+        shards("raw/continuations"),
         shards("continuations"),
 
 

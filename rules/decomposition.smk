@@ -7,7 +7,11 @@ estimate: model, benchmark, treatment, reference, estimand, horizon, readout, es
 
 rule decomposition:
     input:
+        rules.continuations.input,
+        control_files(),
+        f"{RESULTS}/outcomes.parquet",
         expand(f"{RESULTS}/decomposition/{{table}}.parquet", table=TABLES),
+        interruption_tables(),
 
 
 rule tabulate_outcomes:
@@ -34,6 +38,7 @@ rule decompose:
         **stage_files(),
         outcomes=rules.tabulate_outcomes.output[0],
         controls=control_files(),
+        interruptions=interruption_tables(),
     output:
         **{table: f"{RESULTS}/decomposition/{table}.parquet" for table in TABLES},
     log:

@@ -7,6 +7,7 @@ decomposition/: all columns in full in .csv, rounded in .tex.
 
 rule figures:
     input:
+        rules.decomposition.input,
         figure_files("svg", "pdf", "png"),
         text_table_files(),
 

@@ -8,6 +8,7 @@ grade_traces (free) makes traces/.../r{replicate}.parquet: the same rows with th
 rule traces:
     input:
         rules.items.input,
+        shards("raw/traces"),
         shards("traces"),
 
 

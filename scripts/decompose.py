@@ -10,7 +10,7 @@ def main(outcomes: str, inputs: dict[str, list[str]], planted: str | None, outpu
 
 if __name__ == "__main__":
     with logs.to_log(snakemake.log[0]):
-        stages = ("item_tables", "traces", "cuts", "readouts", "continuations", "controls")
+        stages = ("item_tables", "traces", "cuts", "readouts", "continuations", "controls", "interruptions")
         main(
             snakemake.input.outcomes,
             {stage: list(snakemake.input.get(stage, [])) for stage in stages},

@@ -1,6 +1,7 @@
 """Shared fixtures: the embedded model, real vocabularies where they are present, and one small study whose scripts ran in process."""
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,19 @@ def real_tokenizer(request):
 def qwen3():
     """Qwen3's vocabulary and chat template."""
     return _real("qwen3")
+
+
+@pytest.fixture(scope="session")
+def vocabulary():
+    """A function from a name (``embedded``, ``qwen3``, ``gptoss``) to its real tokenizer, loaded once."""
+
+    @cache
+    def load(name: str):
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(MODEL) if name == "embedded" else _real(name)
+
+    return load
 
 
 def _real(name: str):

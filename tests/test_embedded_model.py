@@ -1,6 +1,7 @@
 """The committed embedded model: its size, what its card records, and a live sample of what it promises."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ def measured() -> dict:
 
 def test_weights_are_small_enough_to_commit():
     with safe_open(FOLDER / "model.safetensors", "numpy") as weights:
-        parameters = sum(weights.get_slice(name).get_shape()[0] * (weights.get_slice(name).get_shape()[1:] or [1])[0] for name in weights)
+        parameters = sum(math.prod(weights.get_slice(name).get_shape()) for name in list(weights.keys()))
     assert parameters <= 1_000_000
     assert (FOLDER / "model.safetensors").stat().st_size <= 4 * 2**20
 
@@ -49,22 +50,24 @@ def test_card_is_the_one_that_its_records_render(measured):
     assert training["cpu_seconds"] / 2 < 45 * 60
 
 
-def test_planted_values_follow_from_the_construction():
+def test_planted_values_follow_from_construction_or_card(measured):
     planted = {
         effect["effect"].split(":")[0].split(" (")[0]: effect["planted"]
         for effect in yaml.safe_load((FOLDER / "expected.yaml").read_text())
         if "planted" in effect
     }
-    assert planted["natural accuracy, low"] == pytest.approx(language.planted_accuracy(language.SLIP_TERSE), abs=1e-4)
-    assert planted["natural accuracy, baseline"] == pytest.approx(language.planted_accuracy(language.SLIP_WORDED), abs=1e-4)
+    for arm, rate in (("low", language.SLIP_TERSE), ("baseline", language.SLIP_WORDED)):
+        assert planted[f"natural accuracy, {arm}"] == pytest.approx(measured[f"accuracy_{arm}"], abs=1e-4)
+        assert measured[f"accuracy_{arm}"] == pytest.approx(language.planted_accuracy(rate), abs=0.03)
     assert planted["length of numeric_concise over baseline"] == pytest.approx(language.planted_length_ratio(), abs=1e-4)
     assert planted["forced answer before any reasoning, low"] == pytest.approx(language.chance(), abs=1e-4)
 
 
 def test_live_sample_agrees_with_the_record(measured):
-    """150 fresh chains (another seed than the record's): within four standard errors of what the card says."""
-    live = evaluate.measure(str(FOLDER), 150, seed=11)
+    """Fresh chains (another seed than the record's): within four standard errors of what the card says."""
+    n = 80
+    live = evaluate.measure(str(FOLDER), n, seed=11)
     for key in ("accuracy_low", "accuracy_high", "accuracy_baseline", "soft_accuracy", "update_accuracy"):
-        assert abs(live[key] - measured[key]) < 4 * (0.25 / 150) ** 0.5, key
+        assert abs(live[key] - measured[key]) < 4 * (0.25 / n) ** 0.5, key
     assert live["letter_matches_value"] >= 0.97
     assert abs(live["length_ratio_numeric_concise"] - measured["length_ratio_numeric_concise"]) < 0.02

@@ -131,10 +131,11 @@ def requests(tokenizer):
     ]
 
 
-@pytest.mark.parametrize("sampling", [FREE, GREEDY, Sampling(0.8, 0.9, 12, 0.02)], ids=["free", "greedy", "filtered"])
+# Hot, because the model is nearly sure of most tokens: at 1, wrong random numbers would seldom show.
+@pytest.mark.parametrize("sampling", [Sampling(4.0), GREEDY, Sampling(2.5, 0.98, 60, 0.001)], ids=["free", "greedy", "filtered"])
 def test_a_request_gives_the_same_tokens_in_any_batch(engine, requests, stops, sampling):
     alone = [engine.generate([request], sampling, stops)[0] for request in requests]
-    assert len({tuple(generation.ids) for generation in alone}) > 1
+    assert len({tuple(generation.ids) for generation in alone}) == 6
     assert engine.generate(requests, sampling, stops) == alone
     assert engine.generate(requests[::-1], sampling, stops) == alone[::-1]
     order = [3, 0, 5]

@@ -83,7 +83,7 @@ def test_embedded_prompt_by_hand(tokenizer):
 
 
 def test_opening_marker_in_the_prompt(tokenizer):
-    dialect = dialects.replace(EMBEDDED, opening_in_prompt=True)
+    dialect = dialects.replace(EMBEDDED, assistant=EMBEDDED.assistant + "<think>", opening_in_prompt=True)
     ids = prompts.render(item(), {}, PROMPT, dialect, tokenizer)
     assert ids == [*prompts.render(item(), {}, PROMPT, EMBEDDED, tokenizer), dialects.token_id(tokenizer, "<think>")]
 

@@ -192,6 +192,16 @@ def test_the_final_name_appears_only_when_whole(tmp_path, monkeypatch):
     assert "a.parquet" not in seen[0]
 
 
+def test_the_file_comes_by_renaming_and_by_nothing_else(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError("no renaming")
+
+    monkeypatch.setattr("os.replace", refuse)
+    with pytest.raises(OSError, match="no renaming"):
+        tables.write(tables.frame_of([item()], tables.Items), tmp_path / "a.parquet", tables.Items, META)
+    assert not list(tmp_path.iterdir())
+
+
 def test_metadata_holds_what_the_contract_lists(tmp_path):
     meta = tables.metadata("traces", "toy", {"seed": 1}, engine="fake", tokenizer="abc")
     tables.write(tables.frame_of([item()], tables.Items), tmp_path / "a.parquet", tables.Items, meta)

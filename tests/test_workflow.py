@@ -94,7 +94,7 @@ def test_a_study_has_the_jobs_that_its_config_asks_for(fresh: Checkout, path: st
     }
     # The demo is what runs without --configfile.
     run = fresh.dry_run(config=None if path == STUDIES[0] else path)
-    assert run.counts == {rule: n for rule, n in expected.items() if n}
+    assert {rule: run.counts.get(rule, 0) for rule in expected} == expected
 
 
 def test_a_config_file_is_the_whole_config_and_config_arguments_extend_it(fresh: Checkout) -> None:
@@ -375,7 +375,7 @@ KILLED = "results/small/raw/traces/embedded/chains/high/r0.parquet"
 def test_a_killed_job_goes_on_where_it_was(started: tuple[Checkout, subprocess.Popen], tmp_path: Path) -> None:
     checkout, process = started
     output = checkout.folder / KILLED
-    deadline = time.time() + 120
+    deadline = time.time() + 300
     while len(parts := list(output.parent.glob(".*.parts/*.parquet"))) < 2:
         assert time.time() < deadline and process.poll() is None and not output.exists(), "no part appeared in time"
         time.sleep(0.02)

@@ -91,7 +91,9 @@ def grade_continuations(
         graded = {**row, "answer": answer, "correct": correct, "agrees_with_probe": None if choice is None else answer == choice}
         rows.append({name: graded[name] for name in tables.Continuations.column_names()})
     frame = tables.frame_of(rows, tables.Continuations)
-    tables.write(frame, output, tables.Continuations, tables.metadata("continuations", study, settings))
+    meta = tables.metadata("continuations", study, settings)
+    # Without mode "natural", an arm that has finished at every cut has nothing to continue.
+    tables.write(frame, output, tables.Continuations, meta, expect_rows="natural" in settings["continuations"]["modes"])
 
 
 def _by(frame: pl.DataFrame, key: str) -> dict[str, dict[str, Any]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent
 # Change how files are stored, logged or resumed, or refuse input; never what a result is.
-NEUTRAL = {"errors", "logs", "tables", "partial", "codedigest", "config"}
+NEUTRAL = {"errors", "logs", "tables", "partial", "codedigest", "config", "interruption_config"}
 
 
 def digest(script: str | Path, engine: str | None = None) -> str:
@@ -49,7 +49,7 @@ def _path(module: str) -> Path:
 @cache
 def _imports(path: Path) -> frozenset[str]:
     """Modules of the package that a file imports, anywhere in it, without the package's name."""
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]

@@ -16,6 +16,7 @@ from typing import Any
 import jsonschema
 import yaml
 
+from midtrace import planted
 from midtrace.dialects import DIALECTS
 from midtrace.engines import ENGINES
 from midtrace.errors import InputError
@@ -25,6 +26,7 @@ SMALL_FILE = 64 * 2**20  # local weights up to this size are hashed whole
 TYPES = {"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number", "number": "a number", "null": "null"}
 NAME = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
 LOADERS = ("chains", "chains_update", "file")
+REVISED = "+revised"  # benchmark name + this: the same items asked with their revised question; "+" occurs in no name of a config
 
 
 @lru_cache(maxsize=1)
@@ -36,12 +38,27 @@ def schema() -> dict[str, Any]:
 def load(path: str | Path) -> dict[str, Any]:
     """Read and validate a config file."""
     try:
-        config = yaml.safe_load(Path(path).read_text())
+        config = read_yaml(path)
     except OSError as error:
         raise InputError(path, "file", error.strerror or str(error), "a readable YAML file") from None
     except yaml.YAMLError as error:
         raise InputError(path, "file", f"is not YAML ({' '.join(str(error).split())})", "valid YAML") from None
     return validate(config, path)
+
+
+def read_yaml(path: str | Path) -> Any:
+    """The content of a YAML file; a key that is given twice is an error, not a silent choice of the last one."""
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    raise InputError(path, key.value, f"is given twice (again in line {key.start_mark.line + 1})", "each key once")
+                seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    return yaml.load(Path(path).read_text(), Loader)
 
 
 def validate(config: Any, where: object) -> dict[str, Any]:
@@ -80,10 +97,18 @@ def validate(config: Any, where: object) -> dict[str, Any]:
         dialect = DIALECTS[config["models"][model]["dialect"]]
         for arm in all_arms(config):
             effort = config["arms"][arm]["effort"]
-            if effort and effort not in dialect.efforts:
-                raise InputError(where, f"arms.{arm}.effort", f"{effort!r} is unknown to dialect {dialect.name!r}", dialect.efforts)
+            if (effort or dialect.needs_effort) and effort not in dialect.efforts:
+                problem = f"{effort!r} is unknown to dialect {dialect.name!r}" if effort else f"missing, and dialect {dialect.name!r} needs one"
+                raise InputError(where, f"arms.{arm}.effort", problem, dialect.efforts)
     if config["planted"] and not Path(config["planted"]).is_file():
         raise InputError(where, "planted", f"{config['planted']!r} does not exist", "an existing YAML file, or null")
+    if config["planted"]:
+        planted.read(config["planted"])
+    for field in ("fractions", "sentences", "tokens", "leakage"):
+        _check_increasing(config["interruptions"][field], where, f"interruptions.{field}")
+    from midtrace import interruption_config  # it builds on this module
+
+    interruption_config.check(config, where)
     return config
 
 
@@ -180,7 +205,14 @@ def _check_model(name: str, model: Mapping[str, Any], where: object) -> None:
         raise InputError(where, f"models.{name}.dialect", f"{model['dialect']!r} is unknown", DIALECTS)
     if model["engine"] not in ENGINES:
         raise InputError(where, f"models.{name}.engine", f"{model['engine']!r} is unknown", ENGINES)
+    if model["date"] and not DIALECTS[model["dialect"]].takes_date:
+        takers = [dialect.name for dialect in DIALECTS.values() if dialect.takes_date]
+        raise InputError(
+            where, f"models.{name}.date", f"dialect {model['dialect']!r} states no date", f"null, or a dialect that does: {', '.join(takers)}"
+        )
     source = model["source"]
+    if Path(source).is_dir() and not (Path(source) / "config.json").is_file():
+        raise InputError(where, f"models.{name}.source", f"{source!r} holds no config.json", "a folder with a model, or owner/name")
     if not Path(source).is_dir() and (source.count("/") != 1 or source.startswith((".", "/"))):
         raise InputError(where, f"models.{name}.source", f"{source!r} is no folder here and no hub id", "an existing folder, or owner/name")
     if not Path(source).is_dir() and not model["revision"]:
@@ -202,6 +234,8 @@ def _check_benchmark(name: str, benchmark: Mapping[str, Any], where: object) -> 
             raise InputError(where, f"benchmarks.{name}.path", f"{benchmark['path']!r} does not exist", "an existing .parquet, .jsonl or .csv file")
     elif benchmark["n"] is None:
         raise InputError(where, f"benchmarks.{name}.n", "is null, but generated items have no end", "a number of items")
+    if benchmark["answer_kind"] == "choice" and "{options}" not in benchmark["template"]:
+        raise InputError(where, f"benchmarks.{name}.template", "lacks {options}, so a choice would be asked without them", "a text with {options}")
 
 
 def selected(config: Mapping[str, Any], kind: str) -> list[str]:
@@ -265,10 +299,12 @@ def file_hash(path: str) -> str:
 
 def items_settings(config: Mapping[str, Any], benchmark: str) -> dict[str, Any]:
     """What determines ``items/{benchmark}.parquet``."""
-    entry = config["benchmarks"][benchmark]
+    source = benchmark.removesuffix(REVISED)
+    entry = config["benchmarks"][source]
     settings = {key: entry[key] for key in ("loader", "answer_kind", "n", "path", "columns")}
     settings["content"] = file_hash(entry["path"]) if entry["loader"] == "file" else None
-    return _sorted({"seed": config["seed"], "benchmark": {"name": benchmark, **settings}})
+    view = {"view": "revised"} if benchmark != source else {}
+    return _sorted({"seed": config["seed"], "benchmark": {"name": source, **settings}, **view})
 
 
 def traces_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str) -> dict[str, Any]:
@@ -279,7 +315,7 @@ def traces_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: 
         {
             "items": items_settings(config, benchmark),
             "model": {"name": model, **entry, "weights": weights},
-            "prompt": {key: config["benchmarks"][benchmark][key] for key in ("template", "option")},
+            "prompt": {**{key: config["benchmarks"][benchmark.removesuffix(REVISED)][key] for key in ("template", "option")}, "date": entry["date"]},
             "arm": {"name": arm, **config["arms"][arm]},
             "replicate": int(replicate),
             "seed": config["seed"],
@@ -354,7 +390,8 @@ def controls_settings(config: Mapping[str, Any], model: str, benchmark: str) -> 
 
 def outcomes_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What determines the outcomes: the config without what is only done with them."""
-    return _sorted({key: value for key, value in config.items() if key not in ("study", "inference", "validity", "planted")})
+    later = ("study", "inference", "validity", "planted", "interruptions")
+    return _sorted({key: value for key, value in config.items() if key not in later})
 
 
 def analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,9 +44,9 @@ def run(
     spelled = spellings(tokenizer, prompts.labels(max(len(item["options"]) for item in chosen)), settings["readouts"]["spellings"] == "extended")
     candidates = sorted({i for ids in spelled.values() for i in ids})
     suffix = prompts.closing_ids(dialect, settings["stem"], tokenizer)
-    opening = [] if dialect.opening_in_prompt else [dialects.token_id(tokenizer, dialect.opening)]
-    control = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    ordinary = [i for i in sorted(tokenizer.get_vocab().values()) if i not in control]
+    opening = dialects.opening_ids(tokenizer, dialect)
+    reserved = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    ordinary = [i for i in sorted(tokenizer.get_vocab().values()) if i not in reserved]
     engine = engine or load(model, threads)
     bar = Progress(f"controls {model['name']}/{origin['items']['benchmark']['name']}", len(chosen), "item")
     rows = []
@@ -54,7 +54,7 @@ def run(
         prompt = prompts.render(item, arm, origin["prompt"], dialect, tokenizer)
         built = [
             *scripted(item, settings["controls"], origin["seed"], tokenizer),
-            *constructed(own[item["item_id"]], own[_other(chosen, position)["item_id"]], ordinary, origin["seed"]),
+            *constructed(own[item["item_id"]], _other(chosen, position, own), ordinary, origin["seed"]),
         ]
         requests = []
         for _, _, _, reasoning in built:
@@ -114,21 +114,27 @@ def scripted(item: Mapping[str, Any], controls: Mapping[str, Any], seed: int, to
 
 
 def constructed(
-    own: Mapping[str, Any], other: Mapping[str, Any], ordinary: Sequence[int], seed: int
+    own: Mapping[str, Any], other: Mapping[str, Any] | None, ordinary: Sequence[int], seed: int
 ) -> Iterator[tuple[str, str, str | None, list[int]]]:
-    """Prefix controls on the whole block of a run: its own tokens, junk of equal length, another item's block, its own tokens shuffled."""
+    """Prefix controls on the whole block of a run: its own tokens, junk of equal length, another item's block, its own tokens shuffled.
+
+    A run without reasoning has none of them: they would all be the empty prefix.
+    """
     reasoning = own["output_ids"][own["reasoning_start"] : own["reasoning_start"] + own["n_reasoning"]]
+    if not reasoning:
+        return
     rng = random.Random(stable_hash("prefix controls", seed, own["item_id"]))
     shuffled = list(reasoning)
     rng.shuffle(shuffled)
     yield "prefix_own", "whole", None, list(reasoning)
     yield "prefix_junk", "whole", None, [rng.choice(ordinary) for _ in reasoning]
-    yield "prefix_other_item", "whole", None, other["output_ids"][other["reasoning_start"] : other["reasoning_start"] + other["n_reasoning"]]
+    if other and other["n_reasoning"]:
+        yield "prefix_other_item", "whole", None, other["output_ids"][other["reasoning_start"] : other["reasoning_start"] + other["n_reasoning"]]
     yield "prefix_shuffled", "whole", None, shuffled
 
 
-def _other(chosen: Sequence[Mapping[str, Any]], position: int) -> Mapping[str, Any]:
-    """The next item with as many options, so that its answer is right by chance only; the next item if there is none."""
+def _other(chosen: Sequence[Mapping[str, Any]], position: int, runs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The run of the next item with as many options, so that its answer is right by chance only; of the next item if there is none."""
     following = [*chosen[position + 1 :], *chosen[:position]]
     alike = [item for item in following if len(item["options"]) == len(chosen[position]["options"])]
-    return (alike or following or [chosen[position]])[0]
+    return runs[(alike or following)[0]["item_id"]] if following else None

@@ -1,6 +1,7 @@
 """Stage 1: items of a benchmark, loaded or generated, checked, drawn."""
 
 import random
+import re
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
@@ -11,6 +12,7 @@ import polars as pl
 
 from midtrace import tables
 from midtrace.chains import LENGTHS, Chain, draw_held_out, is_held_out
+from midtrace.config import REVISED
 from midtrace.errors import InputError
 from midtrace.prompts import labels
 from midtrace.seeds import stable_hash
@@ -33,6 +35,8 @@ def run(output: str | Path, study: str, settings: Mapping[str, Any]) -> None:
         See :func:`midtrace.config.items_settings`.
     """
     frame = load(settings["benchmark"], settings["seed"])
+    if settings.get("view") == "revised":
+        frame = revised(frame, output)
     tables.write(frame, output, tables.Items, tables.metadata("items", study, settings))
 
 
@@ -52,6 +56,41 @@ def load(benchmark: Mapping[str, Any], seed: int) -> pl.DataFrame:
         where = f"benchmark {benchmark['name']}"
     check(frame, where)
     return draw(frame, benchmark["n"], seed) if benchmark["loader"] == "file" else frame
+
+
+def revised(frame: pl.DataFrame, where: object) -> pl.DataFrame:
+    """The items of an update benchmark as they are asked before the update arrives: a benchmark of its own, named ``{benchmark}+revised``.
+
+    Parameters
+    ----------
+    frame
+        Items with an update.
+    where
+        For messages.
+
+    Returns
+    -------
+    polars.DataFrame
+        The same items with ``revised_question`` as their question and ``stale_answer`` as its right answer; ids start with the new name.
+
+    Raises
+    ------
+    InputError
+        If an item has no update.
+    """
+    without = frame.filter(pl.col("update").is_null())
+    if len(without):
+        raise InputError(where, f"item {without['item_id'][0]}, update", "missing", "items that all have revised_question, update and stale_answer")
+    nothing = pl.lit(None, pl.String)
+    return frame.with_columns(
+        item_id=pl.col("benchmark") + REVISED + pl.col("item_id").str.slice(pl.col("benchmark").str.len_chars()),
+        benchmark=pl.col("benchmark") + REVISED,
+        question="revised_question",
+        answer="stale_answer",
+        revised_question=nothing,
+        update=nothing,
+        stale_answer=nothing,
+    )
 
 
 def generate_chains(benchmark: Mapping[str, Any], seed: int) -> pl.DataFrame:
@@ -118,16 +157,19 @@ def read_file(benchmark: Mapping[str, Any]) -> pl.DataFrame:
         value = {key: record.get(column) for key, column in source.items()}
         options = value["options"]
         if isinstance(options, str):
-            options = [part.strip() for part in options.split("|")]
+            options = re.split(r"\s+\|\s+", options.strip())
         if not (options is None or isinstance(options, list)):
             raise InputError(path, f"row {line}, options", f"is {type(options).__name__}", "a list of texts")
+        nested = [key for key in COLUMNS if key != "options" and isinstance(value[key], list | dict)]
+        if nested or any(isinstance(option, list | dict) for option in options or []):
+            raise InputError(path, f"row {line}, {source[nested[0]] if nested else source['options']}", "is nested", "plain texts")
         options = ["" if option is None else str(option).strip() for option in options or []]
         for key in ("id", "question", "answer"):
             if value[key] is None or not str(value[key]).strip():
                 raise InputError(path, f"row {line}, {source[key]}", "is empty", "some text")
         rows.append(
             {
-                "item_id": f"{benchmark['name']}/{value['id']}",
+                "item_id": f"{benchmark['name']}/{str(value['id']).strip()}",
                 "benchmark": benchmark["name"],
                 "stratum": str(value["stratum"]) if value["stratum"] is not None else "all",
                 "question": str(value["question"]).strip(),
@@ -145,7 +187,7 @@ def read_file(benchmark: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else str(value).strip()
+    return None if value is None else str(value).strip() or None
 
 
 def _texts_to_labels(rows: list[dict[str, Any]], key: str) -> None:

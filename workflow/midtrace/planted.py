@@ -9,7 +9,10 @@ import yaml
 
 from midtrace.errors import InputError
 
-KEYS = ("estimand", "treatment", "reference", "readout", "horizon", "control", "position", "fraction")
+KEYS = (
+    *("estimand", "benchmark", "treatment", "reference", "readout", "horizon", "control", "position", "fraction"),
+    *("intervention", "against", "cut", "mode", "ratio"),
+)
 FIELDS = {"effect", "table", "planted", "low", "high", *KEYS}
 
 

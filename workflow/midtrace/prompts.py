@@ -2,7 +2,7 @@
 
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from midtrace.dialects import Dialect
@@ -36,12 +36,18 @@ def user_text(item: Mapping[str, Any], arm: Mapping[str, Any], benchmark: Mappin
 
 
 def system_text(arm: Mapping[str, Any], dialect: Dialect) -> str:
-    """The system message: the arm's own text and the line that sets its effort."""
+    """The instructions of an arm: its own text and, where the dialect sets an effort there, the line that sets it.
+
+    Raises
+    ------
+    InputError
+        For an effort that the dialect does not know, or none where it needs one.
+    """
     parts = [arm["system"]] if arm.get("system") else []
     effort = arm.get("effort")
-    if effort:
-        if effort not in dialect.efforts:
-            raise InputError("config", "arms.*.effort", f"{effort!r} is not an effort of dialect {dialect.name!r}", dialect.efforts)
+    if (effort or dialect.needs_effort) and effort not in dialect.efforts:
+        raise InputError("config", "arms.*.effort", f"{effort!r} is not an effort of dialect {dialect.name!r}", dialect.efforts)
+    if effort and dialect.effort_system:
         parts.append(dialect.effort_system.format(effort=effort))
     return "\n".join(parts)
 
@@ -51,17 +57,27 @@ def render(item: Mapping[str, Any], arm: Mapping[str, Any], benchmark: Mapping[s
 
     Text of the item and the arm is encoded apart from the turn markers, as ordinary text, so that a question that spells a control token
     cannot break out of its turn.
+
+    Parameters
+    ----------
+    item, arm, benchmark
+        See :func:`user_text`; ``system`` and ``effort`` of the arm and ``date`` of the benchmark settings are used too.
+    dialect, tokenizer
+        How the model is spoken to, and its vocabulary.
     """
-    ids: list[int] = []
     system = system_text(arm, dialect)
-    if system:
-        ids += _turn(dialect.system, system, tokenizer)
-    ids += _turn(dialect.user, user_text(item, arm, benchmark), tokenizer)
-    ids += tokenizer.encode(dialect.assistant + (dialect.opening if dialect.opening_in_prompt else ""), add_special_tokens=False)
-    return ids
+    date = f"\nCurrent date: {benchmark['date']}" if benchmark.get("date") else ""
+    preamble = dialect.preamble.replace("{date}", date).replace("{effort}", arm.get("effort") or "")
+    ids: list[int] = tokenizer.encode(preamble, add_special_tokens=False)
+    if system or dialect.standing:
+        own = dialect.standing + "\n\n" if dialect.standing and system else dialect.standing
+        ids += turn_ids(dialect.system.replace("{text}", own + "{text}"), system, tokenizer)
+    ids += turn_ids(dialect.user, user_text(item, arm, benchmark), tokenizer)
+    return ids + tokenizer.encode(dialect.assistant, add_special_tokens=False)
 
 
-def _turn(template: str, text: str, tokenizer: Any) -> list[int]:
+def turn_ids(template: str, text: str, tokenizer: Any) -> list[int]:
+    """Ids of a turn: its template's markers, around ordinary text."""
     before, after = template.split("{text}")
     return [
         *tokenizer.encode(before, add_special_tokens=False),
@@ -82,7 +98,21 @@ def plain_ids(text: str, tokenizer: Any) -> list[int]:
     return [i for half in halves for i in tokenizer.encode(half, add_special_tokens=False)]
 
 
-def closing_ids(dialect: Dialect, stem: str, tokenizer: Any) -> list[int]:
-    """Ids of the forced close and of the answer stem, each tokenised on its own and pinned."""
-    closing: Sequence[int] = tokenizer.encode(dialect.closing, add_special_tokens=False)
-    return [*closing, *tokenizer.encode(stem, add_special_tokens=False)]
+def closing_ids(dialect: Dialect, stem: str, tokenizer: Any, notice: str = "") -> list[int]:
+    """Ids of the forced close, with what is said before it, and of the answer stem: each tokenised on its own and pinned.
+
+    Parameters
+    ----------
+    dialect, tokenizer
+        How the model closes its reasoning, and its vocabulary.
+    stem
+        What the answer starts with; empty for none.
+    notice
+        What is said before the close: ordinary text, whatever it spells.
+    """
+    before, marker, after = dialect.closing.partition(dialect.closing_marker)
+    return [
+        *plain_ids(notice + before, tokenizer),
+        *tokenizer.encode(marker + after, add_special_tokens=False),
+        *tokenizer.encode(stem, add_special_tokens=False),
+    ]

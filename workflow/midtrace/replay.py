@@ -1,7 +1,10 @@
 """Stage 3: token-exact replay. Where each trace is cut, and the exact ids up to there. Nothing is decoded and re-encoded."""
 
 import math
+import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +40,25 @@ def is_complete(status: str, n_reasoning: int, horizon: int) -> bool:
     return status == "terminated" and n_reasoning <= horizon
 
 
-def cuts_of(trace: Mapping[str, Any], horizons: Sequence[int], fractions: Sequence[float], matched: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+def sentence_ends(ids: Sequence[int], tokenizer: Any) -> list[int]:
+    """Numbers of tokens after which a sentence ends, increasing; the last one is all of them.
+
+    A sentence ends at ``.``, ``!`` or ``?`` (with what closes a quotation) before white space, and at a line break; the token that holds the
+    last character of it is the last one of the sentence.
+    """
+    pieces = tokenizer.batch_decode([[i] for i in ids])
+    ends = list(accumulate(map(len, pieces)))
+    found = {bisect_left(ends, match.end()) + 1 for match in re.finditer(r"[.!?][\"')\]*]*(?=\s)|\n+", "".join(pieces))}
+    return sorted(found | {len(ids)})
+
+
+def cuts_of(
+    trace: Mapping[str, Any],
+    horizons: Sequence[int],
+    fractions: Sequence[float],
+    matched: Mapping[str, int],
+    sentences: Mapping[float, int] | None = None,
+) -> Iterator[dict[str, Any]]:
     """All cuts of one trace.
 
     Parameters
@@ -47,9 +68,11 @@ def cuts_of(trace: Mapping[str, Any], horizons: Sequence[int], fractions: Sequen
     horizons
         Fixed horizons B: the prefix is the first min(B, L) reasoning tokens.
     fractions
-        Shares X of L: the prefix is the first ceil(X L) tokens, at least 1; left out for a trace without reasoning.
+        Shares X of L: the prefix is the first ceil(X L) tokens, at least 1 unless X is 0; left out for a trace without reasoning.
     matched
         Partner arm -> horizon in tokens: the length of the treatment's run, for both roles.
+    sentences
+        Share X of L -> the end of a sentence nearest to it, in tokens.
     """
     length, drift_at = trace["n_reasoning"], trace["drift_at"]
 
@@ -73,8 +96,10 @@ def cuts_of(trace: Mapping[str, Any], horizons: Sequence[int], fractions: Sequen
         yield row("horizon", horizon, min(horizon, length), horizon=horizon)
     if length:
         for fraction in fractions:
-            # 0.7 * 10 is 7.000000000000001 in floating point: round before taking the ceiling.
-            yield row("fraction", f"{fraction:g}", max(1, math.ceil(round(fraction * length, 9))), fraction=fraction)
+            # 0.55 * 100 is 55.00000000000001 in floating point: round before taking the ceiling.
+            yield row("fraction", f"{fraction:g}", max(int(fraction > 0), math.ceil(round(fraction * length, 9))), fraction=fraction)
+    for fraction, n in (sentences or {}).items():
+        yield row("sentence", f"{fraction:g}", n, fraction=fraction)
     for partner, horizon in matched.items():
         yield row("matched", partner, min(horizon, length), horizon=horizon, partner=partner)
 

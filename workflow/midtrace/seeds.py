@@ -18,3 +18,8 @@ def trace_seed(base: int, item_id: str, replicate: int) -> int:
 def continuation_seed(base: int, item_id: str, replicate: int, keys: Iterable[object]) -> int:
     """Seed of a sampled continuation at a cut."""
     return stable_hash("continuation", base, item_id, replicate, *keys)
+
+
+def interruption_seed(base: int, item_id: str, replicate: int, intervention: str, cut_id: str) -> int:
+    """Seed of what follows an interruption: of (item, replicate, intervention, cut) and nothing else."""
+    return stable_hash("interruption", base, item_id, replicate, intervention, cut_id)

@@ -89,6 +89,9 @@ class _CutKeys(dy.Schema):
     complete = dy.Bool(nullable=False)
 
 
+CUT_KEYS = tuple(_CutKeys.column_names())
+
+
 class Cuts(_CutKeys):
     """One row is a trace at a cut. ``drift``: the decoded and re-encoded output differs within the prefix."""
 
@@ -131,6 +134,55 @@ class Continuations(_Continued):
     answer = _text(nullable=True)
     correct = dy.Bool(nullable=False)
     agrees_with_probe = dy.Bool(nullable=True)
+
+
+class RawInterruptions(_CutKeys):
+    """One row is a trace interrupted at a cut and continued; ``n_tokens`` of its ``n_reasoning`` reasoning tokens were kept.
+
+    ``inserted_ids`` stand at index ``inserted_at`` of the output; ``output_ids`` is what the model wrote after them. ``status`` and ``problem``
+    are those of the whole; ``n_answer``, ``n_added_content`` and ``n_base_answer`` count tokens without white space at either end;
+    ``probe_choice`` is what the forced-answer probe reads at the same cut (null: not read).
+    """
+
+    intervention = dy.String(primary_key=True)
+    seed = dy.Int64(nullable=False)
+    inserted_ids = _ids()
+    inserted_at = dy.Int32(nullable=False)
+    output_ids = _ids()
+    finish_reason = _text(regex=one_of("stop", "length"))
+    status = _text(regex=one_of("terminated", "truncated", "malformed"))
+    problem = _text(nullable=True)
+    n_reasoning = dy.Int32(nullable=False)
+    n_added_reasoning = dy.Int32(nullable=False)
+    n_added_content = dy.Int32(nullable=False)
+    n_answer = dy.Int32(nullable=False)
+    n_base_answer = dy.Int32(nullable=False)
+    added_text = _text()
+    answer_text = _text()
+    probe_choice = _text(nullable=True)
+
+
+class Interruptions(RawInterruptions):
+    """One row is an interrupted trace with its answer, held against the fresh run on the whole question (``fresh_...``; null: it is missing).
+
+    Failure modes (docs/interruptions.md) are null where they cannot occur: ``panic`` after an update or a close, ``self_doubt`` without an
+    update, ``leakage_ratio`` where the uninterrupted answer is empty.
+    """
+
+    item_id = _text()
+    replicate = dy.Int32(nullable=False)
+    answer = _text(nullable=True)
+    correct = dy.Bool(nullable=False)
+    fresh_correct = dy.Bool(nullable=True)
+    fresh_tokens = dy.Int32(nullable=True)
+    leakage_ratio = dy.Float64(nullable=True)
+    reasoning_markers = dy.Int32(nullable=False)
+    comment_lines = dy.Int32(nullable=True)
+    doubts = dy.Int32(nullable=True)
+    stale = dy.Bool(nullable=True)
+    panic = dy.Bool(nullable=True)
+    self_doubt = dy.Bool(nullable=True)
+    mode = _text(nullable=True, regex=one_of("panic", "self_doubt", "leakage", "unfinished", "unparsed", "other"))
 
 
 class Outcomes(dy.Schema):
@@ -212,6 +264,14 @@ DECOMPOSITION: dict[str, dict[str, Any]] = {
     "sensitivity": {"cohort": pl.String},
     "controls": {"control": pl.String, "position": pl.String},
     "planted": {"control": pl.String, "planted": pl.Float64, "low": pl.Float64, "high": pl.Float64, "covered": pl.Boolean, "holds": pl.Boolean},
+}
+
+INTERRUPTION_KEYS = {"intervention": pl.String, "cut": pl.String, "fraction": pl.Float64}
+INTERRUPTIONS: dict[str, dict[str, Any]] = {
+    "interruptions": INTERRUPTION_KEYS,
+    "interruptions_leakage": {**INTERRUPTION_KEYS, "ratio": pl.Float64},
+    "interruptions_errors": {**INTERRUPTION_KEYS, "mode": pl.String},
+    "interruptions_contrasts": {**INTERRUPTION_KEYS, "against": pl.String},
 }
 
 

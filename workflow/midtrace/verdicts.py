@@ -267,8 +267,8 @@ def sentences(row: Headline, margin: float, level: float) -> list[str]:
     note = f" Since {t} is the longer arm, most runs of {r} have finished by then and are read whole." if longer else ""
     found.append(
         {
-            "better": f"{at}. {t} is ahead; {size}{p}.{note}",
-            "worse": f"{at}. {t} is behind; {size}{p}.{note}",
+            "better": f"{at}: {t} is ahead; {size}.{note}",
+            "worse": f"{at}: {t} is behind; {size}.{note}",
             "differs within margin": f"{at}. There is a difference, but one smaller than {margin_points} points{p}.{note}",
             "equivalent": f"{at}. Equivalent within {margin_points} points{p}{'' if longer else ': equally many tokens carry equally much'}.{note}",
             "undecided": f"{at}. Undecided: neither a difference nor equivalence within {margin_points} points is shown{p}.{note}",

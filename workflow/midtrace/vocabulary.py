@@ -20,8 +20,6 @@ def load_tokenizer(model: Mapping[str, Any]) -> Any:
 
 def context_length(model: Mapping[str, Any]) -> int | None:
     """The longest sequence that the model takes, from its configuration; None if it does not say."""
-    if model["engine"] == "fake":
-        return None
     from transformers import AutoConfig
 
     return getattr(AutoConfig.from_pretrained(model["source"], revision=model.get("revision")), "max_position_embeddings", None)

@@ -48,7 +48,8 @@ def run(
     outcomes
         ``outcomes.parquet``.
     inputs
-        Shards by stage: ``item_tables``, ``traces``, ``cuts``, ``readouts``, ``continuations``, ``controls``.
+        Shards by stage: ``item_tables``, ``traces``, ``cuts``, ``readouts``, ``continuations``, ``controls``; and tables of estimates,
+        ``interruptions``.
     planted_file
         Planted effects, or None.
     outputs
@@ -59,7 +60,9 @@ def run(
     frames = scan_stages(inputs, settings["outcomes"])
     frames["outcomes"] = tables.scan([(outcomes, settings["outcomes"])], tables.Outcomes)
     found = decompose(frames, settings)
-    found["planted"] = planted.compare(found, planted_file)
+    # Tables that another rule wrote: they are held against what was planted too.
+    others = {Path(path).stem: pl.read_parquet(path) for path in inputs.get("interruptions", ())}
+    found["planted"] = planted.compare({**found, **others}, planted_file)
     # Without any token-exact trace the primary tables are empty, and only the sensitivity table speaks.
     exact = frames["traces"].select(pl.col("token_exact").any()).collect().item()
     for name, path in outputs.items():
@@ -74,7 +77,8 @@ def shape(frame: pl.DataFrame, name: str) -> pl.DataFrame:
     if frame.is_empty():
         return pl.DataFrame(schema=columns)
     absent = [pl.lit(None, dtype).alias(column) for column, dtype in columns.items() if column not in frame.columns]
-    return frame.with_columns(absent).select(pl.col(column).cast(dtype) for column, dtype in columns.items())
+    ordered = frame.with_columns(absent).select(pl.col(column).cast(dtype) for column, dtype in columns.items())
+    return ordered.with_columns(pl.selectors.float().fill_nan(None))
 
 
 def decompose(frames: Mapping[str, pl.DataFrame | pl.LazyFrame], settings: Mapping[str, Any]) -> dict[str, pl.DataFrame]:

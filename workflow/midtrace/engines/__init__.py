@@ -65,7 +65,7 @@ class Engine(Protocol):
         """Full-vocabulary log-probabilities (natural log) of ``candidates``: per request an array of shape (cuts, candidates)."""
 
 
-ENGINES = ("transformers", "fake")
+ENGINES = ("transformers",)
 
 
 def load(model: Mapping[str, Any], threads: int = 1) -> Engine:
@@ -82,8 +82,4 @@ def load(model: Mapping[str, Any], threads: int = 1) -> Engine:
         from midtrace.engines.transformers import TransformersEngine
 
         return TransformersEngine(model["source"], model["dtype"], model.get("revision"), threads)
-    if model["engine"] == "fake":
-        from midtrace.engines.fake import FakeEngine
-
-        return FakeEngine()
     raise InputError("config", "models.*.engine", f"{model['engine']!r} is unknown", ENGINES)

@@ -23,6 +23,7 @@ warnings.filterwarnings("ignore", message=".*past_key_values.*deprecated", categ
 
 PREFILL_CHUNK = 4096  # tokens of one trace per forward
 BRANCH_CHUNK = 4096  # closing tokens of one trace per forward
+PADDING = 1.25  # prompts of one batch differ in length by at most this factor: what is padded is computed for nothing
 
 
 class TransformersEngine:
@@ -40,9 +41,18 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def generate(self, requests: Sequence[GenerateRequest], sampling: Sampling, stop_ids: Sequence[int]) -> list[Generation]:
-        """Continue all requests as one batch; finished rows leave it."""
-        if not requests:
-            return []
+        """Continue all requests, those of about the same length together."""
+        found: dict[int, Generation] = {}
+        waiting = sorted(range(len(requests)), key=lambda k: len(requests[k].prompt_ids))
+        while waiting:
+            longest = len(requests[waiting[0]].prompt_ids) * PADDING
+            together = [k for k in waiting if len(requests[k].prompt_ids) <= longest]
+            found |= zip(together, self._generate([requests[k] for k in together], sampling, stop_ids), strict=True)
+            waiting = waiting[len(together) :]
+        return [found[k] for k in range(len(requests))]
+
+    def _generate(self, requests: Sequence[GenerateRequest], sampling: Sampling, stop_ids: Sequence[int]) -> list[Generation]:
+        """Continue the requests as one batch; finished rows leave it."""
         width = max(len(r.prompt_ids) for r in requests)
         ids = torch.zeros((len(requests), width), dtype=torch.long)
         mask = torch.zeros((len(requests), width), dtype=torch.long)

@@ -268,5 +268,7 @@ def intervals(
             ci_high=pl.Series(result.high).fill_nan(None),
             method=pl.lit(result.method),
         )
+        # One item has no spread: resampling it would give an interval of no width.
+        .with_columns(pl.when(pl.col("n_items") > 1).then(pl.col("ci_low", "ci_high")))
         .select(*by, "estimate", "ci_low", "ci_high", pl.col("n_items", "n_pairs").cast(pl.Int64), "method")
     )

@@ -21,7 +21,7 @@ def equivalence(values: np.ndarray, margin: float, level: float = 0.95) -> dict[
     Returns
     -------
     dict
-        ``estimate``, ``p`` (the larger of the two one-sided p values), ``equivalent``.
+        ``estimate``, ``p`` (the larger of the two one-sided p values; NaN where all items agree), ``equivalent``.
 
     References
     ----------
@@ -32,23 +32,23 @@ def equivalence(values: np.ndarray, margin: float, level: float = 0.95) -> dict[
         raise ValueError(f"{len(values)} items; an equivalence test needs at least 2")
     mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
     if error == 0:
-        p = 0.0 if abs(mean) < margin else 1.0
+        p = float("nan")  # items that all agree leave the test no measure of their spread: however few they are, it would be certain
     else:
         p = float(max(stats.t.sf((mean + margin) / error, len(values) - 1), stats.t.cdf((mean - margin) / error, len(values) - 1)))
-    return {"estimate": float(mean), "p": p, "equivalent": p < 1 - level}
+    return {"estimate": float(mean), "p": p, "equivalent": bool(p < 1 - level)}
 
 
 def mean_p(values: np.ndarray) -> float:
     """Two-sided p value of the t test that a mean over items is zero; item means, shape (items,); NaN below 2 items.
 
-    Where all items have one value, p is 1 if it is 0 and else 0.
+    Where all items have one value, p is 1 if it is 0 and else NaN: there is no spread to test with.
     """
     values = np.asarray(values, dtype=float)
     if len(values) < 2:
         return float("nan")
     mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
     if error == 0:
-        return 1.0 if mean == 0 else 0.0
+        return 1.0 if mean == 0 else float("nan")
     return float(2 * stats.t.sf(abs(mean) / error, len(values) - 1))
 
 

@@ -1,0 +1,19 @@
+"""Write the tables of estimates of interruptions."""
+
+from midtrace import interruption_estimates, logs
+
+
+def main(shards: list[str], traces: list[str], outputs: dict[str, str], study: str, settings: dict) -> None:
+    """See :func:`midtrace.interruption_estimates.run`."""
+    interruption_estimates.run(shards, traces, outputs, study, settings)
+
+
+if __name__ == "__main__":
+    with logs.to_log(snakemake.log[0]):
+        main(
+            list(snakemake.input.shards),
+            list(snakemake.input.traces),
+            dict(snakemake.output.items()),
+            snakemake.params.study,
+            snakemake.params.settings,
+        )

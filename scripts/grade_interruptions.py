@@ -1,0 +1,21 @@
+"""Read and grade the answers of interrupted traces."""
+
+from midtrace import interruption_grading, logs
+
+
+def main(items: str, fresh: str, traces: str, raw: str, output: str, study: str, settings: dict) -> None:
+    """See :func:`midtrace.interruption_grading.run`."""
+    interruption_grading.run(items, fresh, traces, raw, output, study, settings)
+
+
+if __name__ == "__main__":
+    with logs.to_log(snakemake.log[0]):
+        main(
+            snakemake.input.item_table,
+            snakemake.input.fresh,
+            snakemake.input.traces,
+            snakemake.input.raw,
+            snakemake.output[0],
+            snakemake.params.study,
+            snakemake.params.settings,
+        )

@@ -1,0 +1,154 @@
+"""Grading interruptions: the answer, and which failure modes it shows. Costs nothing; thresholds and markers are settings of this stage.
+
+The rules are stated in ``docs/interruptions.md``; each is one function here.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from midtrace import grading, prompts, tables
+
+COMMENT = re.compile(r"^\s*(#|//)")
+
+
+def count_markers(text: str, markers: Sequence[str]) -> int:
+    """How often the markers occur in a text, as whole words and in any case."""
+    pattern = "|".join(rf"(?<!\w){re.escape(marker)}(?!\w)" for marker in markers)
+    return len(re.findall(pattern, text, flags=re.IGNORECASE)) if markers else 0
+
+
+def comment_lines(text: str) -> int:
+    """Lines of code that are comments: where reasoning goes when it may stand nowhere else."""
+    return sum(bool(COMMENT.match(line)) for line in text.splitlines())
+
+
+def is_panic(row: Mapping[str, Any], correct: bool, fresh_correct: bool | None, share: float) -> bool:
+    """Panic: told to hurry, the run closes its reasoning at once and loses an answer that it would have had.
+
+    Parameters
+    ----------
+    row
+        ``status``, ``n_added_content``, ``n_reasoning`` (L) and ``n_tokens`` (the cut).
+    correct, fresh_correct
+        Whether the interrupted and the uninterrupted run are right.
+    share
+        Threshold: added reasoning < share x (L - cut), in tokens, white space at the ends of it left out.
+
+    Returns
+    -------
+    bool
+        Never at the end of the reasoning, where nothing remains, and never for a broken or unfinished output.
+    """
+    remaining = row["n_reasoning"] - row["n_tokens"]
+    return row["status"] == "terminated" and not correct and bool(fresh_correct) and row["n_added_content"] < share * remaining
+
+
+def mode_of(row: Mapping[str, Any], leakage: float) -> str | None:
+    """Which mode explains an error that the interruption added; None for a run that is no such error.
+
+    Parameters
+    ----------
+    row
+        ``correct``, ``fresh_correct``, ``panic``, ``self_doubt``, ``leakage_ratio``, ``status``, ``finish_reason``, ``answer``.
+    leakage
+        Ratio from which an answer segment leaks.
+
+    Returns
+    -------
+    str or None
+        The first that applies: ``panic``, ``self_doubt``, ``leakage``, ``unfinished`` (the cap came first), ``unparsed`` (a broken format, or
+        no readable answer), ``other``. So the modes of all new errors sum to one.
+    """
+    if row["correct"] or not row["fresh_correct"]:
+        return None
+    applies = {
+        "panic": row["panic"],
+        "self_doubt": row["self_doubt"],
+        "leakage": row["leakage_ratio"] is not None and row["leakage_ratio"] >= leakage,
+        "unfinished": row["status"] == "truncated" or row["finish_reason"] == "length",
+        "unparsed": row["answer"] is None,
+    }
+    return next((mode for mode, holds in applies.items() if holds), "other")
+
+
+def grade_row(row: Mapping[str, Any], item: Mapping[str, Any], fresh: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A raw interruption with its answer and failure modes.
+
+    Parameters
+    ----------
+    row
+        Of the raw interruptions.
+    item
+        Of the benchmark: its answer is the one after the update, where there is one.
+    fresh
+        The trace on the whole question with the same item, arm and replicate; None if it is missing.
+    settings
+        See :func:`midtrace.interruption_config.interruption_grading_settings`.
+    """
+    intervention, thresholds = settings["interruption"]["intervention"], settings["thresholds"]
+    update = "{update}" in (intervention["text"] or "")
+    labels = prompts.labels(len(item["options"]))
+    finished = row["status"] == "terminated"
+    answer, correct = grading.grade(row["answer_text"], item, labels) if finished else (None, False)
+    fresh_correct = fresh["correct"] if fresh else None
+    found = {
+        **row,
+        "item_id": item["item_id"],
+        "replicate": settings["fresh"]["replicate"],
+        "answer": answer,
+        "correct": correct,
+        "fresh_correct": fresh_correct,
+        "fresh_tokens": len(fresh["output_ids"]) if fresh else None,
+        "leakage_ratio": row["n_answer"] / row["n_base_answer"] if row["n_base_answer"] else None,
+        "reasoning_markers": count_markers(row["answer_text"], thresholds["reasoning_markers"]),
+        "comment_lines": comment_lines(row["answer_text"]) if item["answer_kind"] == "code" else None,
+        "doubts": None,
+        "stale": None,
+        "panic": None,
+        "self_doubt": None,
+    }
+    if update:
+        stale = finished and grading.grade(row["answer_text"], {**item, "answer": item["stale_answer"]}, labels)[1]
+        doubts = count_markers(f"{row['added_text']}\n{row['answer_text']}", thresholds["doubt_markers"])
+        found |= {"stale": stale, "doubts": doubts, "self_doubt": not correct and (stale or doubts > 0)}
+    elif intervention["place"] != "close":
+        found["panic"] = is_panic(row, correct, fresh_correct, thresholds["panic"])
+    return {**found, "mode": mode_of(found, thresholds["leakage"][0])}
+
+
+def run(
+    items: str | Path, fresh: str | Path, traces: str | Path, raw: str | Path, output: str | Path, study: str, settings: Mapping[str, Any]
+) -> None:
+    """Grade raw interruptions and write ``interruptions/...``.
+
+    Parameters
+    ----------
+    items
+        Items of the benchmark.
+    fresh
+        Graded traces on the whole question: those that were interrupted, except by an update.
+    traces
+        The raw traces that were interrupted.
+    raw
+        Raw interruptions.
+    output
+        The interruptions table to write.
+    study, settings
+        Name of the study; see :func:`midtrace.interruption_config.interruption_grading_settings`.
+    """
+
+    def own(item_id: str) -> str:
+        return item_id.split("/", 1)[1]
+
+    by_item = {own(row["item_id"]): row for row in tables.read(items, tables.Items, settings["fresh"]["items"]).iter_rows(named=True)}
+    by_fresh = {own(row["item_id"]): row for row in tables.read(fresh, tables.Traces, settings["fresh"]).iter_rows(named=True)}
+    origin = tables.read(traces, tables.RawTraces, settings["interruption"]["traces"]).select("trace_id", "item_id")
+    item_of = {trace: own(item) for trace, item in origin.iter_rows()}
+    rows = [
+        grade_row(row, by_item[item_of[row["trace_id"]]], by_fresh.get(item_of[row["trace_id"]]), settings)
+        for row in tables.read(raw, tables.RawInterruptions, settings["interruption"]).iter_rows(named=True)
+    ]
+    frame = tables.frame_of([{name: row[name] for name in tables.Interruptions.column_names()} for row in rows], tables.Interruptions)
+    tables.write(frame, output, tables.Interruptions, tables.metadata("interruptions", study, settings))
