@@ -105,6 +105,8 @@ def agreement(frame: pl.DataFrame, by: Sequence[str], *, resamples: int, level: 
             ci_high=pl.Series(result.high).fill_nan(None),
             method=pl.lit(result.method),
         )
+        # As in other tables: one item has no spread.
+        .with_columns(pl.when(pl.col("n_items") > 1).then(pl.col("ci_low", "ci_high")))
         .select(*by, "estimand", "estimate", "ci_low", "ci_high", "n_items", "n_pairs", "method")
     )
 
