@@ -12,11 +12,12 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from midtrace import decomposition, simulation
+from midtrace import simulation
+from midtrace.decomposition import contrasts
 from midtrace.inference import crossed_intercepts, item_bootstrap, nested_bootstrap, two_way_bootstrap
 from midtrace.outcomes import outcomes
 
-ITEMS, REPLICATES, HORIZONS = 200, 3, [64, 192, 512]
+ITEMS, REPLICATES, HORIZON = 200, 3, 192
 TRUE_MEAN = 0.1
 
 
@@ -86,18 +87,20 @@ def bands(studies: int, resamples: int, seed: int) -> Iterator[dict]:
 
 
 def measured(design: simulation.Design, seed: int, resamples: int) -> dict[str, pl.DataFrame]:
-    """The decomposition of one simulated study."""
-    frames = simulation.simulate(design, ITEMS, REPLICATES, HORIZONS, seed)
-    frames["outcomes"] = outcomes(*(frames[name] for name in ("item_tables", "traces", "cuts", "readouts", "continuations")))
-    return decomposition.decompose(frames, simulation.settings(HORIZONS, seed, resamples=resamples))
+    """Tables ``policy``, ``strata`` and ``falsifier`` of one simulated study."""
+    frames = simulation.simulate(design, ITEMS, REPLICATES, [HORIZON], seed)
+    settings = simulation.settings([HORIZON], seed, resamples=resamples)
+    rows = outcomes(*(frames[name] for name in ("item_tables", "traces", "cuts", "readouts", "continuations")))
+    tables, _ = contrasts.by_horizon(rows.lazy(), settings["comparisons"][0], settings)
+    return {**tables, "falsifier": contrasts.falsifier(frames["readouts"], frames["traces"], settings["comparisons"][0], settings)}
 
 
 def strata(studies: int, resamples: int, seed: int) -> Iterator[dict]:
     """Mean measured contributions at 192 tokens beside the planted ones, and how often their intervals hold them."""
     for name, design in {"timing": simulation.TIMING, "quality": simulation.QUALITY, "mixed": simulation.MIXED, "null": simulation.NULL}.items():
-        truth = design.truth(192)
+        truth = design.truth(HORIZON)
         tables = [measured(design, seed + k, resamples)["strata"] for k in range(studies)]
-        found = pl.concat(tables).filter(pl.col("horizon") == 192, pl.col("readout") == "symmetric")
+        found = pl.concat(tables).filter(pl.col("readout") == "symmetric")
         for termination, value in truth.items():
             rows = found.filter(pl.col("termination") == termination)
             covered = rows.select(pl.lit(value).is_between(pl.col("ci_low") - 1e-12, pl.col("ci_high") + 1e-12).mean()).item()
@@ -109,10 +112,10 @@ def bias(studies: int, resamples: int, seed: int) -> Iterator[dict]:
     """No effect but a probe that reads guesses from 60% of the unfinished prefixes that know: where it shows, and where it must not."""
     scopes = {"none": {}, "own prompt": {"bias_policy": 0.6}, "own prompt and common context": {"bias_policy": 0.6, "bias_common": 0.6}}
     places = {
-        "contrast, Y": ("policy", {"estimand": "contrast", "readout": "terminal", "horizon": 192}),
-        "contrast, Y_sym": ("policy", {"estimand": "contrast", "readout": "symmetric", "horizon": 192}),
-        "readout gap, Y - Y_sym": ("policy", {"estimand": "readout_gap", "horizon": 192}),
-        "both active, Y_sym": ("policy", {"estimand": "both_active_contrast", "readout": "symmetric", "horizon": 192}),
+        "contrast, Y": ("policy", {"estimand": "contrast", "readout": "terminal", "horizon": HORIZON}),
+        "contrast, Y_sym": ("policy", {"estimand": "contrast", "readout": "symmetric", "horizon": HORIZON}),
+        "readout gap, Y - Y_sym": ("policy", {"estimand": "readout_gap", "horizon": HORIZON}),
+        "both active, Y_sym": ("policy", {"estimand": "both_active_contrast", "readout": "symmetric", "horizon": HORIZON}),
         "falsifier, own prompt: accuracy gap": ("falsifier", {"estimand": "accuracy_gap", "context": "policy", "fraction": None}),
         "falsifier, common: accuracy gap": ("falsifier", {"estimand": "accuracy_gap", "context": "common", "fraction": None}),
         "falsifier, common: agreement": ("falsifier", {"estimand": "agreement", "context": "common", "fraction": None}),
@@ -132,10 +135,14 @@ def bias(studies: int, resamples: int, seed: int) -> Iterator[dict]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--studies", type=int, default=2_000, help="simulated studies per design of coverage")
-    parser.add_argument("--whole-studies", type=int, default=100, help="simulated studies per design of strata and bias")
+    parser.add_argument("--whole-studies", type=int, default=200, help="simulated studies per design of strata and bias")
+    parser.add_argument("--only", choices=["coverage", "bands", "strata", "bias"], nargs="+", help="some of the four")
     parser.add_argument("--resamples", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=20261130)
     chosen = parser.parse_args()
-    for part, studies in ((coverage, chosen.studies), (bands, chosen.studies // 10), (strata, chosen.whole_studies), (bias, chosen.whole_studies)):
-        for line in part(studies, chosen.resamples, chosen.seed):
-            print(json.dumps(line), flush=True)
+    parts = {"coverage": (coverage, chosen.studies), "bands": (bands, chosen.studies // 10)}
+    parts |= {"strata": (strata, chosen.whole_studies), "bias": (bias, chosen.whole_studies)}
+    for name, (part, studies) in parts.items():
+        if chosen.only is None or name in chosen.only:
+            for line in part(studies, chosen.resamples, chosen.seed):
+                print(json.dumps(line), flush=True)

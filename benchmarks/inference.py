@@ -158,7 +158,7 @@ def scaling(sizes: list[int], resamples: int, sensitivity: int) -> Iterator[dict
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=["bootstrap", "crossed", "decomposition"], help="one of the three")
-    parser.add_argument("--looped", type=int, default=48, help="estimands that scipy is looped over")
+    parser.add_argument("--looped", type=int, default=ESTIMANDS, help="estimands that scipy is looped over")
     parser.add_argument("--crossed", type=int, nargs="+", default=[100, 250, 500], help="items of the crossed fits (x 3 replicates x 2 arms)")
     parser.add_argument("--rows", type=float, nargs="+", default=[1e4, 1e5, 1e6, 1e7], help="readout rows of the decompositions")
     parser.add_argument("--resamples", type=int, default=RESAMPLES)

@@ -28,7 +28,7 @@ def test_p_value_of_a_mean():
     assert mean_p(VALUES) == pytest.approx(stats.ttest_1samp(VALUES, 0).pvalue, rel=1e-12)
     assert np.isnan(mean_p(np.array([0.3])))
     assert mean_p(np.zeros(5)) == 1.0
-    assert np.isnan(mean_p(np.full(5, 0.2)))
+    assert np.isnan(mean_p(np.full(5, 0.2))), "no spread to test with"
 
 
 def test_equivalence_is_the_larger_of_two_one_sided_tests():

@@ -78,7 +78,9 @@ def _resampled(pairs: pl.DataFrame, settings: Mapping[str, Any], resamples: int)
         values |= {"band_low": result.band_low, "band_high": result.band_high}
         columns = [pl.Series(name, value).fill_nan(None) for name, value in values.items()]
         found.append(keys.with_columns(*columns, approach=pl.lit(approach), method=pl.lit(result.method)))
-    return pl.concat(found).join(counts, on="column", how="left").drop("column").with_columns(pl.col("n_items", "n_pairs").cast(pl.Int64))
+    table = pl.concat(found).join(counts, on="column", how="left").drop("column").with_columns(pl.col("n_items", "n_pairs").cast(pl.Int64))
+    # As in other tables: one item has no spread.
+    return table.with_columns(pl.when(pl.col("n_items") > 1).then(pl.col("ci_low", "ci_high", "band_low", "band_high")))
 
 
 def _tests(pairs: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:

@@ -1,7 +1,6 @@
 """Does the probe read what the model would answer? Agreement, kappa, accuracy gap, the falsifier, and later readouts (method, 4.7)."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,9 +17,9 @@ def kappa_of_shares(agreement: np.ndarray, first: np.ndarray, second: np.ndarray
     Parameters
     ----------
     agreement
-        Share of agreement p_o, shape (draws,).
+        Share of agreement p_o, of any shape.
     first, second
-        Shares of the categories among the answers of each side, shape (draws, categories).
+        Shares of the categories among the answers of each side, that shape and (categories,).
 
     Returns
     -------
@@ -68,34 +67,47 @@ def agreement(frame: pl.DataFrame, by: Sequence[str], *, resamples: int, level: 
         *((pl.col("choice") == category).alias(f"_c{k}") for k, category in enumerate(categories)),
         *((pl.col("answer") == category).alias(f"_a{k}") for k, category in enumerate(categories)),
     ]
-    names = [f"_c{k}" for k in range(len(categories))], [f"_a{k}" for k in range(len(categories))]
-    values = ["_same", "_probe", "_answer", *names[0], *names[1]]
+    names = [f"_{side}{k}" for side in "ca" for k in range(len(categories))]
+    values = ["_same", "_probe", "_answer", *names]
     means = (
         filled.select(*by, "item_id", *columns)
         .group_by(*by, "item_id", maintain_order=True)
-        .agg(pl.col(values).cast(pl.Float64).mean(), pairs=pl.len())
-        .sort("item_id", maintain_order=True)
+        .agg(pl.col(values).cast(pl.Float64).mean(), _pairs=pl.len())
+        .with_columns(_item=pl.lit(1.0))
     )
+    keys = means.select(by).unique(maintain_order=True).sort(by) if by else pl.DataFrame({"_key": [0]})
+    items = pl.DataFrame({"item_id": means["item_id"].unique().sort()}).with_row_index("_row")
+    placed = means.join(items, on="item_id")
+    numbered = keys.with_row_index("_group")
+    placed = placed.join(numbered, on=by, nulls_equal=True) if by else placed.with_columns(pl.lit(0).alias("_group"))
+    # All keys are columns of one bootstrap: one resampling of items serves them all.
+    sums = np.zeros((len(items), len(keys), len(values) + 1))
+    sums[placed["_row"].to_numpy(), placed["_group"].to_numpy()] = placed.select(*values, "_item").to_numpy()
     split = 3 + len(categories)
 
-    def statistic(sums: np.ndarray) -> np.ndarray:
-        shares = sums[:, :-1] / sums[:, -1:]  # the last column counts items
-        kappa = kappa_of_shares(shares[:, 0], shares[:, 3:split], shares[:, split:])
-        return np.column_stack([shares[:, 0], kappa, shares[:, 1], shares[:, 2], shares[:, 1] - shares[:, 2]])
+    def statistic(drawn: np.ndarray) -> np.ndarray:
+        cells = drawn.reshape(len(drawn), len(keys), -1)
+        shares = ratio(cells[:, :, :-1], np.broadcast_to(cells[:, :, -1:], cells[:, :, :-1].shape))
+        kappa = kappa_of_shares(shares[:, :, 0], shares[:, :, 3:split], shares[:, :, split:])
+        found = [shares[:, :, 0], kappa, shares[:, :, 1], shares[:, :, 2], shares[:, :, 1] - shares[:, :, 2]]
+        return np.stack(found, axis=2).reshape(len(drawn), -1)
 
-    found: dict[str, list] = {name: [] for name in (*by, "estimand", "estimate", "ci_low", "ci_high", "n_items", "n_pairs", "method")}
-    parts = means.partition_by(by, as_dict=True, maintain_order=True) if by else {(): means}
-    for key, part in parts.items():
-        sums = np.column_stack([part.select(values).to_numpy(), np.ones(len(part))])
-        result = bootstrap_function(sums, statistic, resamples=resamples, level=level, seed=seed, method=method)
-        for row in zip(ESTIMANDS, result.estimate, result.low, result.high, strict=True):
-            for name, value in zip(found, (*key, *row, len(part), part["pairs"].sum(), result.method), strict=True):
-                found[name].append(value)
-    schema: Any = {**{name: frame.schema[name] for name in by}, "n_items": pl.Int64, "n_pairs": pl.Int64}
+    flat = sums.reshape(len(items), -1)
+    result = bootstrap_function(flat, statistic, resamples=resamples, level=level, seed=seed, method=method)
+    counts = placed.group_by("_group").agg(n_items=pl.len(), n_pairs=pl.col("_pairs").sum()).sort("_group").select("n_items", "n_pairs")
+    rows = pl.concat([keys, counts], how="horizontal").select(*by, "n_items", "n_pairs").with_columns(estimand=pl.lit(list(ESTIMANDS)))
     return (
-        pl.DataFrame(found, schema_overrides=schema)
-        .sort(by, maintain_order=True)
-        .with_columns(pl.col("estimate", "ci_low", "ci_high").fill_nan(None))
+        rows.explode("estimand")
+        .with_columns(
+            pl.col("n_items", "n_pairs").cast(pl.Int64),
+            estimate=pl.Series(result.estimate).fill_nan(None),
+            ci_low=pl.Series(result.low).fill_nan(None),
+            ci_high=pl.Series(result.high).fill_nan(None),
+            method=pl.lit(result.method),
+        )
+        # As in other tables: one item has no spread.
+        .with_columns(pl.when(pl.col("n_items") > 1).then(pl.col("ci_low", "ci_high")))
+        .select(*by, "estimand", "estimate", "ci_low", "ci_high", "n_items", "n_pairs", "method")
     )
 
 
