@@ -18,6 +18,8 @@ REPLICATES = list(range(config["replicates"]))
 INTERVENTIONS = interruption_config.interventions(config)
 NOTHING = "(?!)"  # a wildcard constraint that admits no name
 # What a job of a model asks for. A cluster profile overrides it: the machine that submits may have none.
+# Tables of interruptions that have a figure.
+FIGURE_TABLES = ("interruptions", "interruptions_leakage", "interruptions_errors")
 GPU = min(devices.gpus(), 1)
 
 
@@ -134,6 +136,11 @@ def interrupted_traces(wildcards):
 def interruption_tables():
     """Tables of estimates of interruptions, where the study has any."""
     return expand(f"{RESULTS}/decomposition/{{table}}.parquet", table=INTERRUPTION_TABLES) if INTERVENTIONS else []
+
+
+def interruption_figures():
+    """The folder with the figures of interruptions, where the study has any."""
+    return f"{RESULTS}/figures/interruptions" if INTERVENTIONS else []
 
 
 def decomposition_files():

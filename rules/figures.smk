@@ -1,6 +1,6 @@
 """Figures and tables for readers.
 
-Makes figures/{question}_{model}_{benchmark}.{svg,pdf,png} (planted.* for the whole study) and tables/{table}.{csv,tex}, one per table of
+Makes figures/{question}_{model}_{benchmark}.{svg,pdf,png} (planted.* for the whole study; figures/interruptions/ for interruptions) and tables/{table}.{csv,tex}, one per table of
 decomposition/: all columns in full in .csv, rounded in .tex.
 """
 
@@ -10,6 +10,7 @@ rule figures:
         rules.decomposition.input,
         figure_files("svg", "pdf", "png"),
         text_table_files(),
+        interruption_figures(),
 
 
 rule draw_figures:

@@ -82,3 +82,20 @@ rule estimate_interruptions:
         "estimate_interruptions"
     script:
         "../scripts/estimate_interruptions.py"
+
+
+rule draw_interruptions:
+    input:
+        **{table: f"{RESULTS}/decomposition/{table}.parquet" for table in FIGURE_TABLES},
+    output:
+        directory(f"{RESULTS}/figures/interruptions"),
+    log:
+        f"{LOGS}/draw_interruptions.log",
+    conda:
+        "../envs/analysis.yaml"
+    params:
+        code=code_of("draw_interruptions.py"),
+    message:
+        "draw_interruptions"
+    script:
+        "../scripts/draw_interruptions.py"

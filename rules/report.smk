@@ -18,6 +18,7 @@ rule write_report:
         readouts=shards("readouts", CHOICE_BENCHMARKS),
         control_tables=control_files(),
         figures=figure_files("svg"),
+        interruptions=interruption_figures(),
     output:
         report(f"{RESULTS}/report.html", caption="../workflow/report/report.rst", category="Report"),
     log:

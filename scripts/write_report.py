@@ -1,5 +1,7 @@
 """Write the report of a study."""
 
+from pathlib import Path
+
 from midtrace import logs, report
 from midtrace.tables import DECOMPOSITION
 
@@ -11,11 +13,12 @@ def main(decomposition: dict[str, str], inputs: dict[str, list[str]], figures: l
 
 if __name__ == "__main__":
     with logs.to_log(snakemake.log[0]):
+        folder = snakemake.input.get("interruptions") or "no interruptions"
         stages = ("item_tables", "traces", "readouts", "control_tables")
         main(
             {table: snakemake.input[table] for table in DECOMPOSITION},
             {stage: list(snakemake.input.get(stage, [])) for stage in stages},
-            list(snakemake.input.figures),
+            [*snakemake.input.figures, *(str(path) for path in sorted(Path(folder).glob("*.svg")))],
             snakemake.output[0],
             snakemake.params.study,
             snakemake.params.settings,

@@ -27,6 +27,46 @@ MODES = {
 }
 
 
+CAPTIONS = {
+    "interruptions": {
+        "drawn": "Accuracy (above) and tokens spent from there on (below) when a run is interrupted after a share X of its reasoning, by what is "
+        "inserted. Bands are intervals over items; X = 1 interrupts when everything has been thought.",
+        "may": "How much of the rest of its reasoning the model needs, and what a notice or an update costs it.",
+        "may_not": "That an intervention is bad because it is below another one: stopping, hurrying and updating ask for different things.",
+    },
+    "interruptions_leakage": {
+        "drawn": "Share of interrupted runs whose answer is at least so many times as long as that of the uninterrupted run, one line per X.",
+        "may": "Whether reasoning that was stopped goes on in the answer.",
+        "may_not": "That every long answer reasons: the ratio counts tokens, it does not read them.",
+    },
+    "interruptions_errors": {
+        "drawn": "Runs that were right and that the interruption made wrong, as a share of all runs, by what explains them. A run counts once, "
+        "under the first explanation that holds.",
+        "may": "Which failure to mend first.",
+        "may_not": "That the explanation is the cause: each is a rule on what the run did (docs/interruptions.md).",
+    },
+}
+
+
+def run(files: Mapping[str, str | Path], folder: str | Path) -> None:
+    """Read the tables of interruptions and draw their figures into a folder of their own.
+
+    Parameters
+    ----------
+    files
+        Table name -> file of ``decomposition/``; see :func:`draw`.
+    folder
+        Made if it is not there.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    draw({name: pl.read_parquet(path) for name, path in files.items()}, folder)
+
+
+def caption_of(stem: str) -> dict[str, str]:
+    """The caption of a figure file (what is drawn, what one may conclude, what one may not), by the longest figure name that its stem begins with."""
+    return CAPTIONS[max((name for name in CAPTIONS if stem == name or stem.startswith(f"{name}_")), key=len)]
+
+
 def draw(tables: Mapping[str, pl.DataFrame], folder: str | Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Draw the figures of every model, benchmark and arm.
 

@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 import polars as pl
 
-from midtrace import __version__, captions, example, tables, verdicts
+from midtrace import __version__, captions, example, interruption_figures, tables, verdicts
 from midtrace.figures import catalogue
 from midtrace.figures.panels import CONTROLS
 from midtrace.figures.run import chance_level, read_decomposition, read_runs
@@ -113,6 +113,7 @@ def gather(
         "study": study,
         "sections": sections,
         "planted": planted,
+        "interruptions": interruption_parts(uris),
         "example": shown,
         "making": making(inputs),
         "arms": {name: settings["arms"][name] for name in [*settings["figures"]["arms"], *settings["arms"]]},
@@ -128,6 +129,15 @@ def gather(
         "tools": {name: importlib.metadata.version(name) for name in ("matplotlib", "numpy", "polars", "scipy", "statsmodels")},
         "questions": {kind.name: kind.question for kind in catalogue.KINDS},
     }
+
+
+def interruption_parts(uris: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The figures of interruptions, with captions, in the order of their names."""
+    return [
+        {"name": f"figure-{stem}", "uri": uri, "alt": f"Figure: {stem}.", "caption": interruption_figures.caption_of(stem)}
+        for stem, uri in uris.items()
+        if stem.startswith("interruptions")
+    ]
 
 
 def data_uri(path: str | Path) -> str:
