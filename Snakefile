@@ -47,6 +47,6 @@ rule all:
     default_target: True
     input:
         rules.report.input,
-        RESULTS + "/claims.json",
+        f"{RESULTS}/claims.json",
     message:
         f"all of the study is there: {RESULTS}/report.html"
