@@ -47,6 +47,5 @@ rule all:
     default_target: True
     input:
         rules.report.input,
-        f"{RESULTS}/claims.json",
     message:
         f"all of the study is there: {RESULTS}/report.html"

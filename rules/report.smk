@@ -7,6 +7,7 @@ Makes report.html from decomposition/*.parquet, figures/*.svg, and the counts an
 rule report:
     input:
         rules.figures.input,
+        f"{RESULTS}/claims.json",
         f"{RESULTS}/report.html",
 
 

@@ -149,6 +149,16 @@ def test_gated_text_never_appears(page: str):
     assert "GATED" not in report.render({**_minimal(), "study": "x"})
 
 
+def test_figures_of_interruptions_are_shown_with_their_captions():
+    stems = ["interruptions_m_b_a", "interruptions_errors_m_b_a", "interruptions_leakage_m_b_a"]
+    parts = report.interruption_parts({**dict.fromkeys(stems, "data:image/svg+xml;base64,"), "policy_m_b": "other"})
+    captions = [part["caption"]["drawn"].split()[0] for part in parts]
+    assert captions == ["Accuracy", "Runs", "Share"]
+    page = report.render({**_minimal(), "study": "x", "interruptions": parts})
+    assert [page.count(f'id="figure-{stem}"') for stem in stems] == [1, 1, 1]
+    assert 'href="#interruptions"' in page and 'href="#interruptions"' not in report.render({**_minimal(), "study": "x"})
+
+
 def test_a_file_benchmark_gives_no_example(made: Made):
     gated = next(path for path in made.inputs["item_tables"] if path.endswith("exam.parquet"))
     generated = next(path for path in made.inputs["item_tables"] if path.endswith("chains.parquet"))
@@ -252,6 +262,7 @@ def _minimal() -> dict:
     return {
         "sections": [],
         "planted": None,
+        "interruptions": [],
         "example": None,
         "making": [],
         "arms": {},
