@@ -26,7 +26,7 @@ from midtrace import interruption_config, tables
 
 pytestmark = pytest.mark.slow
 
-ANALYSIS = {"tabulate_outcomes", "decompose", "draw_figures", "write_report"}
+ANALYSIS = {"tabulate_outcomes", "decompose", "write_claims", "draw_figures", "write_report"}
 STUDIES = ["config/config.yaml", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "config/studies").glob("*.yaml"))]
 # Columns that the contract names; tables may have more.
 CONTRACT = {
