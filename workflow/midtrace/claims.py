@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from midtrace import tables
+from midtrace import __version__, tables
 from midtrace.config import file_hash
 
 
@@ -122,7 +122,7 @@ def run(inputs: Mapping[str, str | Path], output: str | Path, study: str, settin
     inference = settings["inference"]
     content = {
         "study": study,
-        "version": tables.__version__,
+        "version": __version__,
         **{key: inference[key] for key in ("level", "resamples", "margin")},
         "seed": settings["seed"],
         "files": {files[name]: file_hash(str(path)) for name, path in inputs.items()},

@@ -1,0 +1,86 @@
+"""Config: read, validated, defaults filled (:func:`load`), and cut into the settings of each stage (:mod:`midtrace.config.settings`)."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from midtrace.config.checks import check
+from midtrace.config.reading import conform, read_yaml, schema
+from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, selected
+from midtrace.config.settings import (
+    REVISED,
+    analysis_settings,
+    continuation_settings,
+    controls_settings,
+    figures_settings,
+    file_hash,
+    folder_hash,
+    items_settings,
+    outcomes_settings,
+    probe_settings,
+    replay_settings,
+    report_settings,
+    traces_settings,
+)
+from midtrace.errors import InputError
+
+__all__ = [
+    "REVISED",
+    "all_arms",
+    "analysis_settings",
+    "arms",
+    "choice_benchmarks",
+    "context_arms",
+    "continuation_settings",
+    "controls_settings",
+    "figures_settings",
+    "file_hash",
+    "folder_hash",
+    "items_settings",
+    "load",
+    "outcomes_settings",
+    "partners",
+    "probe_settings",
+    "read_yaml",
+    "replay_settings",
+    "report_settings",
+    "schema",
+    "selected",
+    "traces_settings",
+    "validate",
+]
+
+
+def load(path: str | Path) -> dict[str, Any]:
+    """Read and validate a config file."""
+    try:
+        config = read_yaml(path)
+    except OSError as error:
+        raise InputError(path, "file", error.strerror or str(error), "a readable YAML file") from None
+    except yaml.YAMLError as error:
+        raise InputError(path, "file", f"is not YAML ({' '.join(str(error).split())})", "valid YAML") from None
+    return validate(config, path)
+
+
+def validate(config: Any, where: object) -> dict[str, Any]:
+    """Check a config against its schema and its own cross-references; return a copy with defaults filled.
+
+    Parameters
+    ----------
+    config
+        As read from YAML.
+    where
+        File name for messages.
+
+    Raises
+    ------
+    InputError
+        At the first mistake.
+    """
+    config = conform(config, where)
+    check(config, where)
+    from midtrace import interruption_config  # it builds on this module
+
+    interruption_config.check(config, where)
+    return config

@@ -1,0 +1,111 @@
+"""What a schema cannot say: names that must exist, orders, and values that do not go together."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from midtrace import planted
+from midtrace.config.selection import all_arms, selected
+from midtrace.dialects import DIALECTS
+from midtrace.engines import ENGINES
+from midtrace.errors import InputError
+
+LOADERS = ("chains", "chains_update", "file")
+
+
+def check(config: Mapping[str, Any], where: object) -> None:
+    """Refuse a config whose parts contradict each other; ``where`` is the file for messages."""
+    _check_selections(config, where)
+    _check_comparisons(config, where)
+    for field in ("horizons", "fractions"):
+        _check_increasing(config[field], where, field)
+    _check_increasing(config["controls"]["horizons"], where, "controls.horizons")
+    _check_increasing(config["availability"]["horizons"], where, "availability.horizons")
+    _check_increasing(config["validity"]["bins"], where, "validity.bins")
+    if config["validity"]["bins"][-1] != 1:
+        raise InputError(where, "validity.bins", f"end at {config['validity']['bins'][-1]:g}", "upper edges of prefix fractions, the last one 1")
+    for name, model in config["models"].items():
+        _check_model(name, model, where)
+    for name, benchmark in config["benchmarks"].items():
+        _check_benchmark(name, benchmark, where)
+    for model in selected(config, "models"):
+        dialect = DIALECTS[config["models"][model]["dialect"]]
+        for arm in all_arms(config):
+            effort = config["arms"][arm]["effort"]
+            if (effort or dialect.needs_effort) and effort not in dialect.efforts:
+                problem = f"{effort!r} is unknown to dialect {dialect.name!r}" if effort else f"missing, and dialect {dialect.name!r} needs one"
+                raise InputError(where, f"arms.{arm}.effort", problem, dialect.efforts)
+    if config["planted"] and not Path(config["planted"]).is_file():
+        raise InputError(where, "planted", f"{config['planted']!r} does not exist", "an existing YAML file, or null")
+    if config["planted"]:
+        planted.read(config["planted"])
+    for field in ("fractions", "sentences", "tokens", "leakage"):
+        _check_increasing(config["interruptions"][field], where, f"interruptions.{field}")
+
+
+def _check_increasing(values: list[float], where: object, field: str) -> None:
+    for before, after in pairwise(values):
+        if after == before:
+            raise InputError(where, field, f"{after} is repeated", "each value once, increasing")
+        if after < before:
+            raise InputError(where, field, f"{after} comes after {before}", "increasing order")
+
+
+def _check_selections(config: Mapping[str, Any], where: object) -> None:
+    for kind in ("models", "benchmarks"):
+        for name in config["run"].get(kind, []):
+            if name not in config[kind]:
+                raise InputError(where, f"run.{kind}", f"{name!r} is not defined", config[kind])
+
+
+def _check_comparisons(config: Mapping[str, Any], where: object) -> None:
+    seen: set[frozenset[str]] = set()
+    for index, comparison in enumerate(config["comparisons"]):
+        for role in ("treatment", "reference", "common"):
+            if comparison[role] not in config["arms"]:
+                raise InputError(where, f"comparisons.{index}.{role}", f"{comparison[role]!r} is not defined", config["arms"])
+        pair = frozenset([comparison["treatment"], comparison["reference"]])
+        if len(pair) == 1:
+            raise InputError(where, f"comparisons.{index}", f"{comparison['treatment']!r} is compared with itself", "two different arms")
+        if pair in seen:
+            raise InputError(where, f"comparisons.{index}", f"{' and '.join(sorted(pair))} are compared twice", "each pair of arms once")
+        seen.add(pair)
+
+
+def _check_model(name: str, model: Mapping[str, Any], where: object) -> None:
+    if model["dialect"] not in DIALECTS:
+        raise InputError(where, f"models.{name}.dialect", f"{model['dialect']!r} is unknown", DIALECTS)
+    if model["engine"] not in ENGINES:
+        raise InputError(where, f"models.{name}.engine", f"{model['engine']!r} is unknown", ENGINES)
+    if model["date"] and not DIALECTS[model["dialect"]].takes_date:
+        takers = [dialect.name for dialect in DIALECTS.values() if dialect.takes_date]
+        raise InputError(
+            where, f"models.{name}.date", f"dialect {model['dialect']!r} states no date", f"null, or a dialect that does: {', '.join(takers)}"
+        )
+    source = model["source"]
+    if Path(source).is_dir() and not (Path(source) / "config.json").is_file():
+        raise InputError(where, f"models.{name}.source", f"{source!r} holds no config.json", "a folder with a model, or owner/name")
+    if not Path(source).is_dir() and (source.count("/") != 1 or source.startswith((".", "/"))):
+        raise InputError(where, f"models.{name}.source", f"{source!r} is no folder here and no hub id", "an existing folder, or owner/name")
+    if not Path(source).is_dir() and not model["revision"]:
+        raise InputError(
+            where,
+            f"models.{name}.revision",
+            f"is null, but {source!r} is no folder here, so a hub id",
+            "an existing folder as source, or a pinned commit as revision",
+        )
+
+
+def _check_benchmark(name: str, benchmark: Mapping[str, Any], where: object) -> None:
+    if benchmark["loader"] not in LOADERS:
+        raise InputError(where, f"benchmarks.{name}.loader", f"{benchmark['loader']!r} is unknown", LOADERS)
+    if benchmark["loader"] == "file":
+        if not benchmark["path"]:
+            raise InputError(where, f"benchmarks.{name}.path", "missing", "a .parquet, .jsonl or .csv file")
+        if not Path(benchmark["path"]).is_file():
+            raise InputError(where, f"benchmarks.{name}.path", f"{benchmark['path']!r} does not exist", "an existing .parquet, .jsonl or .csv file")
+    elif benchmark["n"] is None:
+        raise InputError(where, f"benchmarks.{name}.n", "is null, but generated items have no end", "a number of items")
+    if benchmark["answer_kind"] == "choice" and "{options}" not in benchmark["template"]:
+        raise InputError(where, f"benchmarks.{name}.template", "lacks {options}, so a choice would be asked without them", "a text with {options}")
