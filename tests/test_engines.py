@@ -205,12 +205,12 @@ def scored(requests, tokenizer):
     return ScoreRequest(trunk, cuts, prompts.closing_ids(EMBEDDED, "Answer:", tokenizer))
 
 
-@pytest.mark.parametrize(("prefill", "branch"), [(4096, 4096), (5, 4096), (4096, 1), (4096, 17), (7, 13)])
-def test_branched_scores_equal_separate_forwards(engine, scored, tokenizer, monkeypatch, prefill, branch):
-    from midtrace.engines import transformers as module
+@pytest.mark.parametrize(("tokens", "pairs"), [(4096, 2**24), (5, 2**24), (1, 1), (17, 400)])
+def test_branched_scores_equal_separate_forwards(engine, scored, monkeypatch, tokens, pairs):
+    from midtrace.engines import scoring
 
-    monkeypatch.setattr(module, "PREFILL_CHUNK", prefill)
-    monkeypatch.setattr(module, "BRANCH_CHUNK", branch)
+    monkeypatch.setattr(scoring, "TOKENS", tokens)
+    monkeypatch.setattr(scoring, "PAIRS", pairs)
     (found,) = engine.score([scored], range(engine.model.config.vocab_size))
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, separate(engine, scored), atol=1e-10, rtol=0)

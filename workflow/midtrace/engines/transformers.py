@@ -1,12 +1,14 @@
 """The Transformers engine: exact, simple, runs anywhere.
 
 Generation is batched with left padding. Batch composition moves float32 logits by about 1e-6, which now and then flips a sampled token; in
-float64, which small models can afford, a request gives the same tokens in any batch. Scoring handles one trace at a time: its ids are
-prefilled once, then all its cuts are closed and read in one branched forward.
+float64, which small models can afford, a request gives the same tokens in any batch. Scoring reads all cuts and closings of a trace from one
+prefill where the model allows that exactly: see :mod:`midtrace.engines.scoring`.
 """
 
+import inspect
 import warnings
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,29 +16,27 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from midtrace.engines import GenerateRequest, Generation, Sampling, ScoreRequest
+from midtrace.engines import GenerateRequest, Generation, Sampling, ScoreRequest, scoring
 from midtrace.engines.sampling import pick, uniforms
 from midtrace.errors import InputError
 
 # The new name of this argument is unknown to the older releases in our range.
 warnings.filterwarnings("ignore", message=".*past_key_values.*deprecated", category=FutureWarning)
 
-PREFILL_CHUNK = 4096  # tokens of one trace per forward
-BRANCH_CHUNK = 4096  # closing tokens of one trace per forward
 PADDING = 1.25  # prompts of one batch differ in length by at most this factor: what is padded is computed for nothing
 
 
 class TransformersEngine:
-    """Causal language model with full attention, from a folder or a hub id."""
+    """Causal language model, from a folder or a hub id."""
 
     def __init__(self, source: str, dtype: str, revision: str | None = None, threads: int = 1):
         torch.set_num_threads(threads)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         model: Any = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=getattr(torch, dtype))
+        if "position_ids" not in inspect.signature(model.forward).parameters:
+            kind = type(model).__name__
+            raise InputError(source, "architectures", f"{kind} takes no positions, so rows cannot be padded", "a causal model with attention")
         self.model = model.to(self.device).eval()
-        kinds = set(getattr(self.model.config, "layer_types", None) or ["full_attention"])
-        if kinds != {"full_attention"}:
-            raise InputError(source, "layer_types", f"{sorted(kinds)} cannot be branched exactly", "full_attention")
         self.facts: dict[str, Any] = {"engine": "transformers", "engine_version": transformers.__version__, "dtype": dtype, "device": self.device}
 
     @torch.inference_mode()
@@ -76,7 +76,7 @@ class TransformersEngine:
                 if not len(rows):
                     break
                 if step:
-                    cache.batch_select_indices(kept)
+                    cache.reorder_cache(kept)  # keeps these rows; every kind of layer knows how
             logits = self.model(
                 input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1
             ).logits[:, -1]
@@ -92,41 +92,11 @@ class TransformersEngine:
             mask = torch.cat([mask, mask.new_ones((len(mask), 1))], -1)
         return [Generation(output, reason) for output, reason in zip(outputs, reasons, strict=True)]
 
-    @torch.inference_mode()
+    @cached_property
+    def way(self) -> scoring.Way:
+        """How this model's prefixes are read; found at the first score."""
+        return scoring.way_of(self.model)
+
     def score(self, requests: Sequence[ScoreRequest], candidates: Sequence[int]) -> list[np.ndarray]:
         """Log-probabilities of ``candidates`` after each closed prefix; float32 log-softmax (float64 for a float64 model)."""
-        return [self._branch(request, list(candidates)) for request in requests]
-
-    def _branch(self, request: ScoreRequest, candidates: list[int]) -> np.ndarray:
-        """Prefill the trunk once; branch ``k`` sees its first ``cuts[k]`` tokens and itself, at the positions that follow them."""
-        longest, width = max(request.cuts), len(request.suffix)
-        cache = DynamicCache(config=self.model.config)
-        trunk = torch.tensor([list(request.trunk[:longest])], device=self.device)
-        for start in range(0, longest, PREFILL_CHUNK):
-            chunk = trunk[:, start : start + PREFILL_CHUNK]
-            self.model(input_ids=chunk, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        suffix = torch.tensor(request.suffix, device=self.device)
-        results = []
-        per_chunk = max(1, BRANCH_CHUNK // width)
-        for start in range(0, len(request.cuts), per_chunk):
-            cuts = torch.tensor(request.cuts[start : start + per_chunk], device=self.device)
-            n = len(cuts) * width
-            owner = torch.arange(len(cuts), device=self.device).repeat_interleave(width)
-            offset = torch.arange(width, device=self.device).repeat(len(cuts))
-            sees_trunk = torch.arange(longest, device=self.device)[None] < cuts[owner][:, None]
-            sees_branch = (owner[:, None] == owner[None]) & (offset[:, None] >= offset[None])
-            allowed = torch.cat([sees_trunk, sees_branch], -1)
-            bias = torch.zeros(allowed.shape, dtype=self.model.dtype, device=self.device)
-            bias.masked_fill_(~allowed, torch.finfo(self.model.dtype).min)
-            logits = self.model(
-                input_ids=suffix.repeat(len(cuts))[None],
-                attention_mask=bias[None, None],
-                position_ids=(cuts[owner] + offset)[None],
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=torch.arange(width - 1, n, width, device=self.device),
-            ).logits[0]
-            logits = logits if logits.dtype == torch.float64 else logits.float()
-            results.append(logits.log_softmax(-1)[:, candidates].cpu().numpy())
-            cache.crop(-n)
-        return np.concatenate(results)
+        return scoring.score(self.model, requests, candidates, self.way)
