@@ -71,7 +71,7 @@ def test_code_that_makes_traces_changes_their_digest(package, module):
         "items.py",
         "probe.py",
         "tables/schemas.py",
-        "partial.py",
+        "store.py",
         "logs.py",
         "errors.py",
         "config/settings.py",

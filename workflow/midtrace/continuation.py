@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
-from midtrace import codedigest, dialects, tables
-from midtrace.engines import GREEDY, Engine, GenerateRequest, Sampling, load
-from midtrace.partial import Parts
+from midtrace import dialects, tables
+from midtrace.engines import GREEDY, Engine, GenerateRequest, Sampling
+from midtrace.logs import batches
 from midtrace.probe import Inputs
 from midtrace.seeds import continuation_seed
+from midtrace.store import StoredEngine
 from midtrace.vocabulary import require_context
 
 
@@ -68,10 +67,10 @@ def run(
     unread = {*settings["replay"].get("availability", ())} - {*settings["replay"]["horizons"]}
     stops = dialects.stop_ids(inputs.tokenizer, inputs.dialect)
     meta = tables.metadata("continuations", study, settings, suffix_ids=inputs.suffix)
-    parts = Parts(output, tables.RawContinuations, meta, codedigest.digest(__file__, inputs.model["engine"]))
-    loaded = [engine] if engine else []
-
-    def extend(names: Sequence[str]) -> pl.DataFrame:
+    stored = StoredEngine(output, inputs.model, threads, machine, engine)
+    label = f"continuations {inputs.model['name']}/{inputs.arm}/r{origin['replicate']}"
+    rows = []
+    for names in batches(list(inputs.cuts), batch, label, "trace"):
         todo = [
             (name, cut, *job)
             for name in names
@@ -79,28 +78,21 @@ def run(
             if cut["horizon"] not in unread or cut["cut"] != "horizon"
             for job in jobs_of(cut, inputs.arm, inputs.commons, modes)
         ]
-        if todo and not loaded:
-            loaded.append(load(inputs.model, threads, machine))
-        rows = []
         for mode in ("answer", "resume"):
             chosen = [entry for entry in todo if entry[2] == mode]
-            if not chosen:
-                continue
             requests = {entry: _request(inputs, entry, settings) for entry in map(_hashable, chosen)}
             # Cuts of one trace that keep the same tokens are one request.
             distinct = list(dict.fromkeys(requests.values()))
             sampling = GREEDY if mode == "answer" else Sampling(**inputs.model["sampling"])
-            done = dict(zip(distinct, loaded[0].generate(distinct, sampling, stops), strict=True))
+            done = dict(zip(distinct, stored.generate(distinct, sampling, stops), strict=True))
             for name, cut, _, context, context_arm in chosen:
                 ids = done[requests[_hashable((name, cut, mode, context, context_arm))]].ids
                 text = _text(inputs, name, cut, mode, ids, settings["stem"])
                 rows.append({**cut, "context": context, "context_arm": context_arm, "mode": mode, "output_ids": ids, "text": text})
-        return tables.frame_of([{key: row[key] for key in tables.RawContinuations.column_names()} for row in rows], tables.RawContinuations)
-
-    label = f"continuations {inputs.model['name']}/{inputs.arm}/r{origin['replicate']}"
-    whole = parts.complete(list(inputs.cuts), "trace_id", batch, extend, label, "trace")
-    tables.write(whole, output, tables.RawContinuations, {**meta, **(loaded[0].facts if loaded else {})}, expect_rows=False)
-    parts.clear()
+    order = {name: place for place, name in enumerate(inputs.cuts)}
+    rows.sort(key=lambda row: order[row["trace_id"]])  # a trace's rows in one place, whatever the batches were
+    frame = tables.frame_of([{key: row[key] for key in tables.RawContinuations.column_names()} for row in rows], tables.RawContinuations)
+    tables.write(frame, output, tables.RawContinuations, {**meta, **stored.facts}, expect_rows=False)
 
 
 def _hashable(entry: tuple) -> tuple:

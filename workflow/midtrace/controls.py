@@ -8,10 +8,11 @@ from typing import Any
 import polars as pl
 
 from midtrace import dialects, prompts, tables
-from midtrace.engines import Engine, ScoreRequest, load
-from midtrace.logs import Progress
+from midtrace.engines import Engine, ScoreRequest
+from midtrace.logs import batches
 from midtrace.probe import read, spellings
 from midtrace.seeds import stable_hash
+from midtrace.store import StoredEngine
 from midtrace.vocabulary import load_tokenizer, tokenizer_hash
 
 ITEMS = 32  # read together
@@ -58,12 +59,11 @@ def run(
     opening = dialects.opening_ids(tokenizer, dialect)
     reserved = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     ordinary = [i for i in sorted(tokenizer.get_vocab().values()) if i not in reserved]
-    engine = engine or load(model, threads, machine)
-    bar = Progress(f"controls {model['name']}/{origin['items']['benchmark']['name']}", len(chosen), "item")
+    stored = StoredEngine(output, model, threads, machine, engine)
     rows = []
-    for start in range(0, len(chosen), ITEMS):
+    for portion in batches(list(enumerate(chosen)), ITEMS, f"controls {model['name']}/{origin['items']['benchmark']['name']}", "item"):
         built, requests = [], []
-        for position, item in enumerate(chosen[start : start + ITEMS], start):
+        for position, item in portion:
             prompt = prompts.render(item, arm, origin["prompt"], dialect, tokenizer)
             for entry in (
                 *scripted(item, settings["controls"], origin["seed"], tokenizer),
@@ -72,7 +72,7 @@ def run(
                 trunk = [*prompt, *opening, *entry[-1]]
                 built.append((item, *entry))
                 requests.append(ScoreRequest(trunk, [len(trunk)], suffix))
-        for (item, control, place, stated, reasoning), scores in zip(built, engine.score(requests, candidates), strict=True):
+        for (item, control, place, stated, reasoning), scores in zip(built, stored.score(requests, candidates), strict=True):
             labels = prompts.labels(len(item["options"]))
             logprobs = dict(zip(candidates, scores[0].tolist(), strict=True))
             readout = read(logprobs, spelled, labels, item["answer"], settings["readouts"]["low_mass"], f"{item['item_id']} {control} {place}")
@@ -90,9 +90,7 @@ def run(
                     "correct": readout.correct,
                 }
             )
-        bar.add(min(ITEMS, len(chosen) - start))
-    bar.close()
-    meta = tables.metadata("controls", study, settings, tokenizer=tokenizer_hash(tokenizer), **engine.facts)
+    meta = tables.metadata("controls", study, settings, tokenizer=tokenizer_hash(tokenizer), **stored.facts)
     tables.write(tables.frame_of(rows, tables.Controls), output, tables.Controls, meta)
 
 

@@ -1,16 +1,17 @@
 """Stage 2: raw traces of an arm and replicate: token ids as sampled, split by ids. Answers are read in :mod:`midtrace.answers`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from midtrace import codedigest, dialects, prompts, tables
-from midtrace.engines import Engine, GenerateRequest, Sampling, load
+from midtrace import dialects, prompts, tables
+from midtrace.engines import Engine, GenerateRequest, Sampling
 from midtrace.errors import InputError
-from midtrace.partial import Parts
+from midtrace.logs import batches
 from midtrace.seeds import trace_seed
+from midtrace.store import StoredEngine
 from midtrace.vocabulary import context_length, load_tokenizer, tokenizer_hash
 
 ROOM = 64  # tokens of the context that a trace leaves for a forced close and a short answer
@@ -35,7 +36,7 @@ def generate(
     study, settings
         Name of the study; see :func:`midtrace.config.traces_settings`.
     batch
-        Sequences per batch: a batch is the unit that a killed job keeps.
+        Sequences per batch: what a killed job loses at most.
     threads
         CPU threads of the engine.
     engine
@@ -49,23 +50,14 @@ def generate(
     stops = dialects.stop_ids(tokenizer, dialect)
     requests = build_requests(frame, settings, dialect, tokenizer, context_length(model))
     meta = tables.metadata("traces", study, settings, tokenizer=tokenizer_hash(tokenizer), stop_ids=stops)
-    parts = Parts(output, tables.RawTraces, meta, codedigest.digest(__file__, model["engine"]))
-    loaded = [engine] if engine else []
-
-    def sample(names: Sequence[str]) -> pl.DataFrame:
-        if not loaded:
-            loaded.append(load(model, threads, machine))
-        generations = loaded[0].generate([requests[name] for name in names], Sampling(**model["sampling"]), stops)
-        rows = [
-            trace_row(name, requests[name], generation, settings, dialect, tokenizer) for name, generation in zip(names, generations, strict=True)
-        ]
-        return tables.frame_of(rows, tables.RawTraces)
-
+    stored = StoredEngine(output, model, threads, machine, engine)
     label = f"traces {model['name']}/{settings['items']['benchmark']['name']}/{settings['arm']['name']}/r{settings['replicate']}"
-    whole = parts.complete(frame["item_id"].to_list(), "item_id", batch, sample, label, "trace")
-    facts = loaded[0].facts if loaded else {"engine": model["engine"]}
-    tables.write(whole, output, tables.RawTraces, {**meta, **facts})
-    parts.clear()
+    rows = []
+    for names in batches(frame["item_id"].to_list(), batch, label, "trace"):
+        generations = stored.generate([requests[name] for name in names], Sampling(**model["sampling"]), stops)
+        for name, generation in zip(names, generations, strict=True):
+            rows.append(trace_row(name, requests[name], generation, settings, dialect, tokenizer))
+    tables.write(tables.frame_of(rows, tables.RawTraces), output, tables.RawTraces, {**meta, **stored.facts})
 
 
 def build_requests(

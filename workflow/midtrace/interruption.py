@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
-from midtrace import codedigest, dialects, probe, prompts, tables
+from midtrace import dialects, probe, prompts, tables
 from midtrace.dialects import Dialect
-from midtrace.engines import Engine, GenerateRequest, Sampling, ScoreRequest, load
+from midtrace.engines import Engine, GenerateRequest, Sampling, ScoreRequest
 from midtrace.errors import InputError
-from midtrace.partial import Parts
+from midtrace.logs import batches
 from midtrace.replay import cuts_of, prefix_ids, sentence_ends
 from midtrace.seeds import interruption_seed
+from midtrace.store import StoredEngine
 from midtrace.vocabulary import context_length, load_tokenizer, tokenizer_hash
 
 
@@ -165,24 +164,17 @@ def run(
     subject = Subject.read(items, traces, settings)
     model, origin = settings["traces"]["model"], settings["traces"]
     meta = tables.metadata("interruptions", study, settings, tokenizer=tokenizer_hash(subject.tokenizer), suffix_ids=subject.suffix)
-    parts = Parts(output, tables.RawInterruptions, meta, codedigest.digest(__file__, model["engine"]))
-    loaded = [engine] if engine else []
-
-    def interrupt(names: Sequence[str]) -> pl.DataFrame:
-        if not loaded:
-            loaded.append(load(model, threads, machine))
-        jobs = [job for name in names for job in subject.jobs(name)]
-        generations = loaded[0].generate([job.request for job in jobs], Sampling(**model["sampling"]), subject.stops)
-        choices = subject.probe(names, loaded[0])
-        rows = [subject.row(job, generation, choices) for job, generation in zip(jobs, generations, strict=True)]
-        return tables.frame_of(rows, tables.RawInterruptions)
-
+    stored = StoredEngine(output, model, threads, machine, engine)
     label = (
         f"{settings['intervention']['name']} {model['name']}/{settings['items']['benchmark']['name']}/{origin['arm']['name']}/r{origin['replicate']}"
     )
-    whole = parts.complete([name for name in subject.traces if subject.cuts[name]], "trace_id", batch, interrupt, label, "trace")
-    tables.write(whole, output, tables.RawInterruptions, {**meta, **(loaded[0].facts if loaded else {"engine": model["engine"]})})
-    parts.clear()
+    rows = []
+    for names in batches([name for name in subject.traces if subject.cuts[name]], batch, label, "trace"):
+        jobs = [job for name in names for job in subject.jobs(name)]
+        generations = stored.generate([job.request for job in jobs], Sampling(**model["sampling"]), subject.stops)
+        choices = subject.probe(names, stored)
+        rows += [subject.row(job, generation, choices) for job, generation in zip(jobs, generations, strict=True)]
+    tables.write(tables.frame_of(rows, tables.RawInterruptions), output, tables.RawInterruptions, {**meta, **stored.facts})
 
 
 @dataclass(frozen=True)

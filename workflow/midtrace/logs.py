@@ -4,14 +4,15 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from tqdm import tqdm
 
 from midtrace.errors import InputError
 
+T = TypeVar("T")
 _terminal: TextIO = sys.stderr
 PROGRESS_SECONDS = 5.0
 
@@ -70,6 +71,16 @@ class Progress:
     def close(self) -> None:
         """Print the last line."""
         self._bar.close()
+
+
+def batches(work: Sequence[T], size: int, what: str, unit: str) -> Iterator[Sequence[T]]:
+    """``work`` in portions of ``size``, with their progress."""
+    bar = Progress(what, len(work), unit)
+    for start in range(0, len(work), size):
+        chosen = work[start : start + size]
+        yield chosen
+        bar.add(len(chosen))
+    bar.close()
 
 
 class _Slow(tqdm):

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from midtrace import codedigest, dialects, prompts, tables
-from midtrace.engines import Engine, ScoreRequest, load
+from midtrace import dialects, prompts, tables
+from midtrace.engines import Engine, ScoreRequest
 from midtrace.errors import InputError
-from midtrace.partial import Parts
+from midtrace.logs import batches
 from midtrace.replay import prefix_ids
 from midtrace.seeds import stable_hash
+from midtrace.store import StoredEngine
 from midtrace.vocabulary import load_tokenizer, require_context, tokenizer_hash
 
 QUOTING = "()[]{}<>*_`\"'$.:,"
@@ -221,12 +221,10 @@ def run(
     spelled = spellings(inputs.tokenizer, labels, settings["readouts"]["spellings"] == "extended")
     candidates = sorted({i for ids in spelled.values() for i in ids})
     meta = tables.metadata("probe", study, settings, tokenizer=tokenizer_hash(inputs.tokenizer), suffix_ids=inputs.suffix, spellings=spelled)
-    parts = Parts(output, tables.Readouts, meta, codedigest.digest(__file__, inputs.model["engine"]))
-    loaded = [engine] if engine else []
-
-    def score(names: Sequence[str]) -> pl.DataFrame:
-        if not loaded:
-            loaded.append(load(inputs.model, threads, machine))
+    stored = StoredEngine(output, inputs.model, threads, machine, engine)
+    label = f"probe {inputs.model['name']}/{inputs.arm}/r{settings['replay']['traces']['replicate']}"
+    rows = []
+    for names in batches(list(inputs.cuts), batch, label, "trace"):
         jobs, requests = [], []
         for name in names:
             for context_arm, lengths in inputs.lengths(name).items():
@@ -236,10 +234,9 @@ def run(
                 requests.append(ScoreRequest(trunk, [base + n for n in lengths], inputs.suffix))
         table = {
             (name, arm, n): dict(zip(candidates, row.tolist(), strict=True))
-            for (name, arm, lengths), array in zip(jobs, loaded[0].score(requests, candidates), strict=True)
+            for (name, arm, lengths), array in zip(jobs, stored.score(requests, candidates), strict=True)
             for n, row in zip(lengths, array, strict=True)
         }
-        rows = []
         for name in names:
             item = inputs.items[inputs.traces[name]["item_id"]]
             for cut in inputs.cuts[name]:
@@ -253,13 +250,8 @@ def run(
                         f"{name} {cut['cut_id']}",
                     )
                     rows.append({**cut, "context": context, "context_arm": arm, **vars(readout)})
-        return tables.frame_of([{key: row[key] for key in tables.Readouts.column_names()} for row in rows], tables.Readouts)
-
-    label = f"probe {inputs.model['name']}/{inputs.arm}/r{settings['replay']['traces']['replicate']}"
-    whole = parts.complete(list(inputs.cuts), "trace_id", batch, score, label, "trace")
-    facts = loaded[0].facts if loaded else {"engine": inputs.model["engine"]}
-    tables.write(whole, output, tables.Readouts, {**meta, **facts})
-    parts.clear()
+    frame = tables.frame_of([{key: row[key] for key in tables.Readouts.column_names()} for row in rows], tables.Readouts)
+    tables.write(frame, output, tables.Readouts, {**meta, **stored.facts})
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,9 @@ class ScoreRequest:
 class Engine(Protocol):
     """What a stage needs of a model."""
 
-    facts: dict[str, Any]
-    """Engine name and version, dtype, weights and tokenizer hash: written into every file's metadata."""
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Engine name and version, dtype, device: written into every file's metadata."""
 
     def generate(self, requests: Sequence[GenerateRequest], sampling: Sampling, stop_ids: Sequence[int]) -> list[Generation]:
         """Continue every request; the result of one depends on its own ids and seed only."""

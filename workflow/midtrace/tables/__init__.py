@@ -17,6 +17,8 @@ from midtrace.tables.schemas import (
     RawInterruptions,
     RawTraces,
     Readouts,
+    StoredGenerations,
+    StoredScores,
     Traces,
     one_of,
 )
@@ -38,6 +40,8 @@ __all__ = [
     "RawInterruptions",
     "RawTraces",
     "Readouts",
+    "StoredGenerations",
+    "StoredScores",
     "Traces",
     "check_identity",
     "conform",

@@ -58,6 +58,21 @@ class RawTraces(dy.Schema):
     token_exact = dy.Bool(nullable=False)
 
 
+class StoredGenerations(dy.Schema):
+    """One row is a finished generation; ``request`` is the digest of what was asked (:mod:`midtrace.store`)."""
+
+    request = dy.String(primary_key=True)
+    ids = _ids()
+    finish_reason = _text(regex=one_of("stop", "length"))
+
+
+class StoredScores(dy.Schema):
+    """One row is a prefix that was read; ``logprobs`` are those of the candidates, in their order."""
+
+    request = dy.String(primary_key=True)
+    logprobs = dy.List(dy.Float64(nullable=False, allow_inf=True, allow_nan=True), nullable=False)
+
+
 class Traces(RawTraces):
     """One row is a trace with its natural answer (null: unparsed, which counts as wrong)."""
 

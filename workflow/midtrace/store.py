@@ -1,0 +1,151 @@
+"""What an engine has computed, kept beside the output of a job: the same request is never paid for twice.
+
+A result belongs to its request: token ids, seed, sampling, candidates. So a killed job goes on where it was, and a config that asks for more
+(items, horizons, contexts) computes what is new and nothing else, whatever else of it has changed. Deleting the folder costs time only.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import dataframely as dy
+import numpy as np
+import polars as pl
+
+from midtrace import codedigest, engines, tables
+from midtrace.engines import Engine, GenerateRequest, Generation, Sampling, ScoreRequest
+from midtrace.errors import InputError
+
+# Of a model's settings: what decides the result of a request. The rest (dialect, sampling, token cap, ...) is in the request.
+MODEL = ("source", "revision", "weights", "dtype", "engine", "context")
+ENGINE_CODE = Path(engines.__file__).parent
+
+
+class StoredEngine:
+    """An engine that keeps what it computes; the model is loaded when something is missing.
+
+    Parameters
+    ----------
+    output
+        The file that the job will write. Results are kept in a hidden folder beside it, one for each model and each state of the engine's code.
+    model, threads, machine
+        See :func:`midtrace.engines.load`.
+    engine
+        For tests; by default the engine that the model names.
+    """
+
+    def __init__(
+        self,
+        output: str | Path,
+        model: Mapping[str, Any],
+        threads: int = 1,
+        machine: Mapping[str, Any] | None = None,
+        engine: Engine | None = None,
+    ):
+        name = model["engine"]
+        code = codedigest.digest(ENGINE_CODE / f"{name}.py", name)
+        self.identity = {"model": {key: model[key] for key in MODEL if key in model}, "code": code}
+        digest = hashlib.sha256(repr(sorted(tables.flatten(self.identity))).encode()).hexdigest()[:12]
+        self.folder = Path(output).parent / f".{Path(output).name}.{digest}.store"
+        self._arguments = (model, threads, machine)
+        self._engine = engine
+        self._generations = _Kept(self.folder / "generations", tables.StoredGenerations, self.identity)
+        self._scores = _Kept(self.folder / "scores", tables.StoredScores, self.identity)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine itself, loaded now if it was not."""
+        if self._engine is None:
+            self._engine = engines.load(*self._arguments)
+        return self._engine
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Engine name, version, dtype and device of all results that were used; values that differ between them are joined by ``;``."""
+        found: dict[str, dict[str, None]] = {}
+        for facts in (*self._generations.facts, *self._scores.facts):
+            for key, value in facts.items():
+                found.setdefault(key, {})[str(value)] = None
+        return {key: "; ".join(values) for key, values in found.items()} or {"engine": self._arguments[0]["engine"]}
+
+    def generate(self, requests: Sequence[GenerateRequest], sampling: Sampling, stop_ids: Sequence[int]) -> list[Generation]:
+        """See :meth:`midtrace.engines.Engine.generate`."""
+        asked = repr(("generate", vars(sampling), sorted(stop_ids))).encode()
+        names = [_digest(asked, repr((r.max_tokens, r.seed)).encode(), r.prompt_ids) for r in requests]
+        missing = {name: request for name, request in zip(names, requests, strict=True) if request.max_tokens and name not in self._generations}
+        if missing:
+            done = self.engine.generate(list(missing.values()), sampling, stop_ids)
+            rows = [{"request": name, "ids": g.ids, "finish_reason": g.finish_reason} for name, g in zip(missing, done, strict=True)]
+            self._generations.add(rows, self.engine.facts)
+        return [self._generation(name) if request.max_tokens else Generation([], "length") for name, request in zip(names, requests, strict=True)]
+
+    def _generation(self, name: str) -> Generation:
+        row = self._generations.row(name)
+        return Generation(row["ids"], row["finish_reason"])
+
+    def score(self, requests: Sequence[ScoreRequest], candidates: Sequence[int]) -> list[np.ndarray]:
+        """See :meth:`midtrace.engines.Engine.score`."""
+        asked = repr(("score", list(candidates))).encode()
+        names = [[_digest(asked, b"", prefix) for prefix in request.prefixes()] for request in requests]
+        missing = [_missing(request, own, self._scores) for request, own in zip(requests, names, strict=True)]
+        asking = [request for request in missing if request.cuts]
+        if asking:
+            done = iter(self.engine.score(asking, candidates))
+            rows: dict[str, dict[str, Any]] = {}
+            for request in missing:
+                if request.cuts:
+                    fresh = [_digest(asked, b"", prefix) for prefix in request.prefixes()]
+                    rows |= {name: {"request": name, "logprobs": row.tolist()} for name, row in zip(fresh, next(done), strict=True)}
+            self._scores.add(list(rows.values()), self.engine.facts)
+        return [np.array([self._scores.row(name)["logprobs"] for name in own]) for own in names]
+
+
+def _missing(request: ScoreRequest, names: Sequence[str], kept: "_Kept") -> ScoreRequest:
+    cuts = [cut for cut, name in zip(request.cuts, names, strict=True) if name not in kept]
+    return ScoreRequest(request.trunk, cuts, request.suffix)
+
+
+def _digest(asked: bytes, own: bytes, ids: Sequence[int]) -> str:
+    return hashlib.sha256(asked + own + np.asarray(ids, np.int32).tobytes()).hexdigest()[:32]
+
+
+class _Kept:
+    """Results of one kind by the digest of their request: files that are whole or not there, and an index of their rows."""
+
+    def __init__(self, folder: Path, schema: type[dy.Schema], identity: Mapping[str, Any]):
+        self.folder, self.schema, self.identity = folder, schema, identity
+        self.facts: list[dict[str, Any]] = []
+        self._frames: list[pl.DataFrame] = []
+        self._places: dict[str, tuple[int, int]] = {}
+        for path in sorted(folder.glob("*.parquet")):
+            try:
+                meta = tables.check_identity(path, identity)
+                self._index(tables.read(path, schema), meta["facts"])
+            except InputError:
+                path.unlink()  # what cannot be read is computed again
+        if self._places:
+            print(f"{len(self._places)} finished requests found in {folder}")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def row(self, name: str) -> dict[str, Any]:
+        """The result of a request."""
+        frame, row = self._places[name]
+        return self._frames[frame].row(row, named=True)
+
+    def add(self, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
+        """Keep results: on disk, then in the index."""
+        frame = tables.frame_of(rows, self.schema)
+        # A name of its own: shards of one arm may be written at once.
+        meta = tables.metadata("store", "", self.identity, facts=dict(facts))
+        tables.write(frame, self.folder / f"{len(self._frames):06d}-{uuid4().hex[:8]}.parquet", self.schema, meta)
+        self._index(frame, dict(facts))
+
+    def _index(self, frame: pl.DataFrame, facts: dict[str, Any]) -> None:
+        self._places |= {name: (len(self._frames), row) for row, name in enumerate(frame["request"])}
+        self._frames.append(frame)
+        if facts not in self.facts:
+            self.facts.append(facts)
