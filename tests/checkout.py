@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import yaml
 
 ROOT = Path(__file__).parents[1]
@@ -111,6 +112,13 @@ class Checkout:
             handle.write(text)
 
     def tables(self) -> dict[str, Path]:
-        """Parquet files of all studies, by path below results/."""
+        """Parquet files of all studies, by path below results/, without what engines keep."""
         results = self.folder / "results"
-        return {str(path.relative_to(results)): path for path in sorted(results.rglob("*.parquet"))}
+        found = {str(path.relative_to(results)): path for path in sorted(results.rglob("*.parquet"))}
+        return {name: path for name, path in found.items() if "/." not in name}
+
+    def stored(self, output: str) -> list[str]:
+        """Digests of the requests that the engine has paid for on the way to an output, each as often as it was paid."""
+        path = self.folder / output
+        kept = sorted(path.parent.glob(f".{path.name}.*.store/*/*.parquet"))
+        return [request for file in kept for request in pl.read_parquet(file, columns=["request"])["request"]]

@@ -160,7 +160,7 @@ def test_a_second_run_has_nothing_to_do_and_leaves_no_traces_of_work(finished: C
     run = finished.snakemake()
     assert "Nothing to be done" in run.text
     results = finished.folder / "results/small"
-    assert not [path for path in results.rglob(".*")], "temporary files or parts are left"
+    assert not [path for path in results.rglob("*") if path.name.startswith(".") and path.suffix != ".store"], "temporary files are left"
     assert not [path for path in finished.folder.iterdir() if path.name not in {"results", "logs", ".snakemake", *os.listdir(ROOT)}]
 
 
@@ -383,8 +383,8 @@ def test_a_killed_job_goes_on_where_it_was(started: tuple[Checkout, subprocess.P
     checkout, process = started
     output = checkout.folder / KILLED
     deadline = time.time() + 300
-    while len(parts := list(output.parent.glob(".*.parts/*.parquet"))) < 2:
-        assert time.time() < deadline and process.poll() is None and not output.exists(), "no part appeared in time"
+    while len(checkout.stored(KILLED)) < 4:
+        assert time.time() < deadline and process.poll() is None and not output.exists(), "nothing was kept in time"
         time.sleep(0.02)
     jobs = [child for child in psutil.Process(process.pid).children(recursive=True) if "generate_traces.py" in " ".join(child.cmdline())]
     assert jobs
@@ -393,22 +393,52 @@ def test_a_killed_job_goes_on_where_it_was(started: tuple[Checkout, subprocess.P
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert not output.exists()
-    kept = {path: path.stat().st_mtime_ns for path in output.parent.glob(".*.parts/*.parquet")}
-    assert set(parts) <= kept.keys()
-    rows = sum(pq.read_metadata(path).num_rows for path in kept)
-    assert 0 < rows < 24
+    kept = checkout.stored(KILLED)
+    assert 0 < len(kept) < 24
 
     checkout.snakemake("--unlock")
     checkout.snakemake(KILLED, "--set-resources", "generate_traces:batch=5")
-    log = (checkout.folder / "logs/small/generate_traces/embedded/chains/high/r0.log").read_text()
-    first = re.search(r"(\d+)/24 ", log)
-    assert first and int(first[1]) == rows, "finished traces were sampled again"
-    assert not list(output.parent.glob(".*")), "parts or temporary files are left"
+    paid = checkout.stored(KILLED)
+    assert len(paid) == len(set(paid)) == 24, "finished traces were sampled again"
+    assert set(kept) <= set(paid)
 
     undisturbed = Checkout.copied_to(tmp_path / "undisturbed")
     undisturbed.edit_config(lambda config: config["benchmarks"]["chains"].update(n=24))
     undisturbed.snakemake(KILLED)
     assert output.read_bytes() == (undisturbed.folder / KILLED).read_bytes()
+
+
+def test_more_items_and_a_horizon_cost_what_is_new_of_them(finished: Checkout, tmp_path: Path) -> None:
+    def grow(config: dict) -> None:
+        config["benchmarks"]["chains"].update(n=13)
+        config["horizons"].insert(2, 32)
+
+    targets = [f"results/small/{name}/embedded/chains/low/r0.parquet" for name in ("readouts", "raw/continuations")]
+    traces = "results/small/raw/traces/embedded/chains/low/r0.parquet"
+    grown = finished.clone(tmp_path / "grown")
+    before = {path: set(grown.stored(path)) for path in (traces, *targets)}
+    grown.edit_config(grow)
+    grown.snakemake(*targets)
+    alone = Checkout.copied_to(tmp_path / "alone")
+    alone.edit_config(grow)
+    alone.snakemake(*targets)
+    for path in (traces, *targets):
+        paid = grown.stored(path)
+        assert len(paid) == len(set(paid)), path
+        needed = set(alone.stored(path))
+        assert before[path] < set(paid) and set(paid) - before[path] == needed - before[path], path
+        assert (grown.folder / path).read_bytes() == (alone.folder / path).read_bytes(), path
+    assert len(set(grown.stored(traces)) - before[traces]) == 3
+
+
+def test_edited_rows_of_a_stage_cost_no_engine(finished: Checkout, tmp_path: Path) -> None:
+    copy = finished.clone(tmp_path / "copy")
+    path = "results/small/readouts/embedded/chains/low/r0.parquet"
+    before = sorted(copy.stored(path))
+    copy.edit_config(lambda config: config["readouts"].update(low_mass=0.4))
+    assert copy.snakemake(path).rules == {"probe_cuts"}
+    assert sorted(copy.stored(path)) == before
+    assert "Loading weights" not in (copy.folder / "logs/small/probe_cuts/embedded/chains/low/r0.log").read_text()
 
 
 def test_a_file_of_another_config_is_refused_by_the_field_that_differs(copy: Checkout) -> None:
