@@ -1,5 +1,6 @@
 # Paths and settings shared by all rules. No rule here.
 import re
+from pathlib import Path
 
 from midtrace import devices, interruption_config
 from midtrace.figures import catalogue
@@ -17,9 +18,9 @@ ARMS = study_config.arms(config)
 REPLICATES = list(range(config["replicates"]))
 INTERVENTIONS = interruption_config.interventions(config)
 NOTHING = "(?!)"  # a wildcard constraint that admits no name
-# What a job of a model asks for. A cluster profile overrides it: the machine that submits may have none.
 # Tables of interruptions that have a figure.
 FIGURE_TABLES = ("interruptions", "interruptions_leakage", "interruptions_errors")
+# What a job of a model asks for. A cluster profile overrides it: the machine that submits may have none.
 GPU = min(devices.gpus(), 1)
 
 
@@ -156,3 +157,9 @@ def figure_files(*formats):
 def text_table_files():
     """Decomposition tables for readers."""
     return expand(f"{RESULTS}/tables/{{table}}.{{format}}", table=TABLES, format=["csv", "tex"])
+
+
+def report_templates():
+    """The templates of the report."""
+    folder = Path(workflow.basedir, "workflow/midtrace/report")
+    return sorted(path for path in folder.iterdir() if path.suffix in (".j2", ".css"))

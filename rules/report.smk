@@ -30,7 +30,7 @@ rule write_report:
         study=config["study"],
         settings=settings_of("report"),
         code=code_of("write_report.py"),
-        template=study_config.file_hash(f"{workflow.basedir}/workflow/midtrace/report.html.j2"),
+        template=[study_config.file_hash(str(path)) for path in report_templates()],
     message:
         "write_report"
     script:

@@ -10,6 +10,7 @@ from midtrace import tables
 from midtrace.decomposition import shape
 from midtrace.errors import InputError
 from midtrace.figures import catalogue, panels, run, style
+from midtrace.figures.parts import Parts
 from midtrace.figures.text_tables import latex_escape, latex_number, write_csv, write_tex
 
 KINDS = [kind.name for kind in catalogue.KINDS]
@@ -22,7 +23,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return make(tmp_path_factory.mktemp("made"))
 
 
-def parts(made: Made, benchmark: str, **changes) -> panels.Parts:
+def parts(made: Made, benchmark: str, **changes) -> Parts:
     found = run.read_decomposition(made.decomposition, made.figure_settings["analysis"])
     found.update(changes)
     runs, chance = run.read_runs(made.inputs["traces"]), run.chance_level(made.inputs["item_tables"])
@@ -48,7 +49,7 @@ def test_two_figures_of_one_name_are_refused(made: Made):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_rows_give_a_note_and_no_crash(kind: str):
-    figure = panels.draw(kind, panels.Parts(EMPTY, NO_RUNS, [("low", "high")], None, 0.03))
+    figure = panels.draw(kind, Parts(EMPTY, NO_RUNS, [("low", "high")], None, 0.03))
     assert "Nothing to draw" in figure.texts[0].get_text()
 
 
@@ -81,7 +82,7 @@ def test_names_are_text_and_not_mathematics(made: Made, tmp_path: Path):
         name: frame.with_columns(pl.col("treatment").replace("low", HOSTILE_ARM)) for name, frame in found.items() if name != catalogue.STUDY_WIDE
     }
     own = parts(made, "chains", **hostile)
-    own = panels.Parts(own.tables, own.runs, [(HOSTILE_ARM, "high")], own.chance, own.margin)
+    own = Parts(own.tables, own.runs, [(HOSTILE_ARM, "high")], own.chance, own.margin)
     for kind in ("policy", "decomposition", "matched"):
         style.save(panels.draw(kind, own), [tmp_path / f"{kind}.svg"])
         assert "<x>" not in (tmp_path / f"{kind}.svg").read_text()

@@ -259,7 +259,7 @@ EDITS: dict[str, tuple[Callable[[Checkout], object], set[str], set[str]]] = {
     "a new clone with copied results": (_new_clone, set(), set()),
     "comments and docstrings": (_comment("workflow/midtrace/generation.py"), set(), set()),
     "an estimand": (_append("workflow/midtrace/estimands/contrasts.py"), {"decompose"}, ANALYSIS),
-    "grading": (_append("workflow/midtrace/grading.py"), {"grade_traces", "grade_continuations"}, ANALYSIS),
+    "grading": (_append("workflow/midtrace/grading/choice.py"), {"grade_traces", "grade_continuations"}, ANALYSIS),
     "how tables are stored": (_append("workflow/midtrace/tables/files.py"), set(), set()),
     "a script": (_append("scripts/cut_traces.py"), {"cut_traces"}, {"probe_cuts", "continue_cuts", "grade_continuations", *ANALYSIS}),
     "an engine that is not used": (_append("workflow/midtrace/engines/fake.py"), set(), set()),

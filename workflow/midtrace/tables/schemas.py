@@ -20,18 +20,42 @@ def _ids() -> dy.List:
 
 
 class Items(dy.Schema):
-    """One row is an item."""
+    """One row is an item. ``answer`` is the label or text of the right one; null where tests decide (code) or none is known (a revised question)."""
 
     item_id = dy.String(primary_key=True)
     benchmark = _text()
     stratum = _text()
     question = _text()
     options = dy.List(dy.String(nullable=False), nullable=False)
-    answer = _text()
+    answer = _text(nullable=True)
     answer_kind = _text(regex=one_of("choice", "math", "code"))
     revised_question = _text(nullable=True)
     update = _text(nullable=True)
     stale_answer = _text(nullable=True)
+
+
+class Excluded(dy.Schema):
+    """One row is a row of a benchmark's source that is no item of the study, and why; ``row`` counts from 1. Never its text: it may be gated."""
+
+    row = dy.Int64(primary_key=True)
+    item_id = _text()
+    reason = _text()
+
+
+class ItemTests(dy.Schema):
+    """One row is a test of a code item; benchmarks of another kind have none.
+
+    ``kind`` is ``stdin`` (the program reads ``input`` and prints ``expected``; ``function`` is null) or ``call`` (``function``, of the class
+    ``Solution`` if the program defines one, gets the JSON values in the lines of ``input``, one argument a line, and returns the JSON value
+    ``expected``).
+    """
+
+    item_id = dy.String(primary_key=True)
+    test_id = dy.Int32(primary_key=True)
+    kind = _text(regex=one_of("stdin", "call"))
+    function = _text(nullable=True)
+    input = _text()
+    expected = _text()
 
 
 class RawTraces(dy.Schema):
