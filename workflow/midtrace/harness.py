@@ -46,7 +46,7 @@ def main(path: str, function: str | None = None) -> None:
         owner = names["Solution"]() if "Solution" in names else None
         call = getattr(owner, function) if owner is not None else names[function]
         with open(answer, "w", encoding="utf-8") as handle:
-            json.dump(call(*arguments), handle)
+            handle.write(json.dumps(call(*arguments)))
 
 
 if __name__ == "__main__":
