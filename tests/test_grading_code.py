@@ -92,8 +92,8 @@ def test_outputs_that_are_the_same(found, expected):
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        ("42", "43"), ("", "0"), ("1\n2", "1 2"), ("1\n\n2", "1\n2"), ("12", "1 2"), ("Yes", "YES"), ("1.000001", "1"), ("0.3334", "0.3333"), ("0x10", "16"),
-        ("nan", "0.5"), ("inf", "1e999"), ("1_0", "10"), ("100000000000000000001", "100000000000000000000"), ("42 ", "42 43"), ("٤", "4"),
+        ("42", "43"), ("", "0"), ("1\n2", "1 2"), ("1\n\n2", "1\n2"), ("12", "1 2"), ("Yes", "YES"), ("1.000001", "1"), ("0.3334", "0.3333"),
+        ("0x10", "16"), ("nan", "0.5"), ("inf", "1e999"), ("1_0", "10"), ("100000000000000000001", "100000000000000000000"), ("42 ", "42 43"), ("٤", "4"),
     ],
 )  # fmt: skip
 def test_outputs_that_differ(found, expected):
@@ -105,7 +105,8 @@ def test_outputs_that_differ(found, expected):
     [
         ([1, 2], [1, 2], True), ([1, 2], [2, 1], False), ([1, 2], [1, 2, 3], False), (0.3333333, 1 / 3, True), (0.334, 1 / 3, False), (2, 2.0, True),
         (2.0, 2, True), (2.0000001, 2, False), ("2", 2, False), (None, 0, False), (None, None, True), ([[0.5], []], [[0.50000001], []], True),
-        ({"a": 1.0}, {"a": 1}, True), ({"a": 1}, {"b": 1}, False), ("x", [1], False), (1, {"a": 1}, False), (float("nan"), 0.5, False), ("0.5", 0.5, False),
+        ({"a": 1.0}, {"a": 1}, True), ({"a": 1}, {"b": 1}, False), ("x", [1], False), (1, {"a": 1}, False),
+        (float("nan"), 0.5, False), ("0.5", 0.5, False),
     ],
 )  # fmt: skip
 def test_values(found, expected, same):
@@ -132,7 +133,7 @@ def test_an_item_without_tests_is_refused():
         ("class Solution:\n    def triple(self, x): return 3", call("double", ([1], 2)), "test 1 of 1: crashed: AttributeError"),
         ("def triple(x): return 3", call("double", ([1], 2)), "test 1 of 1: crashed: KeyError"),
         ("def pair(a, b): return b, a", call("pair", ([[1], "x"], ["x", [1]])), None),
-        ("def deep():\n    x = []\n    for _ in range(5000): x = [x]\n    return x", call("deep", ([], [])), "test 1 of 1: crashed: RecursionError"),
+        ("def deep():\n    x = []\n    for _ in range(5000): x = [x]\n    return x", call("deep", ([], [])), "test 1 of 1: wrong value"),
         ("import os\ndef f():\n    os.write(3, b'[42]')\n    os._exit(0)", call("f", ([], [41])), "test 1 of 1: wrong value"),
     ],
 )  # fmt: skip

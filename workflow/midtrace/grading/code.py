@@ -29,7 +29,8 @@ def blocks(text: str) -> list[tuple[str, str]]:
     start with a fence may write another, or none at the end.
     """
     found: list[tuple[str, str]] = []
-    fence, language, indent, lines = "", "", 0, []
+    lines: list[str] = []
+    fence, language, indent = "", "", 0
     for line in text.split("\n"):
         match = _FENCE.match(line)
         if match and (not fence or match["language"]):
