@@ -77,6 +77,26 @@ def readouts_if_choice(wildcards):
     return f"{RESULTS}/readouts/{wildcards.model}/{wildcards.benchmark}/{wildcards.arm}/r{wildcards.replicate}.parquet"
 
 
+def is_code(wildcards):
+    """Whether the answers of a job's benchmark are programs."""
+    return config["benchmarks"][wildcards.benchmark.removesuffix(study_config.REVISED)]["answer_kind"] == "code"
+
+
+def tests_if_code(wildcards):
+    """The tests of a benchmark of code."""
+    return f"{RESULTS}/items/{wildcards.benchmark}.tests.parquet" if is_code(wildcards) else []
+
+
+def programs_if_code(wildcards):
+    """A params function: how programs are run, for a benchmark of code."""
+    return config["code"] if is_code(wildcards) else None
+
+
+def grading_threads(wildcards):
+    """Programs at a time; other answers are graded one by one."""
+    return 4 if is_code(wildcards) else 1
+
+
 def reference_traces(wildcards):
     """Raw traces, replicate 0, of the reference arm of the first comparison: the runs that the controls take apart."""
     reference = config["comparisons"][0]["reference"]

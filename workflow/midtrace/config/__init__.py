@@ -11,6 +11,7 @@ from midtrace.config.selection import all_arms, arms, choice_benchmarks, context
 from midtrace.config.settings import (
     REVISED,
     analysis_settings,
+    code_settings,
     continuation_settings,
     controls_settings,
     figures_settings,
@@ -31,6 +32,7 @@ __all__ = [
     "analysis_settings",
     "arms",
     "choice_benchmarks",
+    "code_settings",
     "context_arms",
     "continuation_settings",
     "controls_settings",

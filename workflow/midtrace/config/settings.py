@@ -170,5 +170,12 @@ def report_settings(config: Mapping[str, Any]) -> dict[str, Any]:
             "replicates": config["replicates"],
             "readouts": config["readouts"],
             "continuations": config["continuations"],
+            "programs": code_settings(config),
         }
     )
+
+
+def code_settings(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How programs are run; None for a study without code."""
+    used = [*selected(config, "benchmarks"), *config["interruptions"]["run"]]
+    return config["code"] if any(config["benchmarks"][name]["answer_kind"] == "code" for name in used) else None

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from midtrace.sandbox import Limits
 TOLERANCE = 1e-6  # relative or absolute, where a fraction is expected
 UNPARSED = "no code block"
 _FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<language>[^\s`]*+)[^`]*+$")
-_PYTHON = {"python", "py", "python3", "py3"}
+PYTHON = {"python", "py", "python3", "py3"}
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
@@ -51,7 +52,7 @@ def extract_program(text: str) -> str | None:
     None without such a block, or with an empty one. Text without a fence is never taken for a program.
     """
     found = blocks(text)
-    for languages in (_PYTHON, {""}):
+    for languages in (PYTHON, {""}):
         programs = [content for language, content in found if language in languages and content.strip()]
         if programs:
             return programs[-1]
@@ -163,6 +164,8 @@ def grade_programs(
         If this machine cannot isolate programs, see :func:`midtrace.sandbox.check`; or for an item without tests.
     """
     sandbox.check(kind)
+    if kind == "none":
+        print("code.sandbox is none: these programs are not isolated, they reach the network and your files", file=sys.stderr)
     bar = Progress("programs", len(answers), "program")
 
     def grade(answer: tuple[str, Sequence[Mapping[str, Any]]]) -> tuple[str | None, bool, str | None]:

@@ -122,6 +122,7 @@ def gather(
         "replicates": settings["replicates"],
         "readouts": settings["readouts"],
         "continuations": settings["continuations"],
+        "programs": settings["programs"],
         "inference": analysis["inference"],
         "seed": analysis["seed"],
         "level": f"{100 * analysis['inference']['level']:g}%",

@@ -83,10 +83,14 @@ class RawTraces(dy.Schema):
 
 
 class Traces(RawTraces):
-    """One row is a trace with its natural answer (null: unparsed, which counts as wrong)."""
+    """One row is a trace with its natural answer (null: unparsed, which counts as wrong).
+
+    ``answer`` of a code item is its program; ``grade_note`` says why a program failed, in words that quote neither it nor a test.
+    """
 
     answer = _text(nullable=True)
     correct = dy.Bool(nullable=False)
+    grade_note = _text(nullable=True)
 
 
 class _CutKeys(dy.Schema):
@@ -146,6 +150,7 @@ class Continuations(_Continued):
 
     answer = _text(nullable=True)
     correct = dy.Bool(nullable=False)
+    grade_note = _text(nullable=True)
     agrees_with_probe = dy.Bool(nullable=True)
 
 
@@ -179,18 +184,20 @@ class Interruptions(RawInterruptions):
     """One row is an interrupted trace with its answer, held against the fresh run on the whole question (``fresh_...``; null: it is missing).
 
     Failure modes (docs/interruptions.md) are null where they cannot occur: ``panic`` after an update or a close, ``self_doubt`` without an
-    update, ``leakage_ratio`` where the uninterrupted answer is empty.
+    update, ``leakage_ratio`` where the uninterrupted answer is empty, ``comment_lines`` outside of code, ``stale`` for code.
     """
 
     item_id = _text()
     replicate = dy.Int32(nullable=False)
     answer = _text(nullable=True)
     correct = dy.Bool(nullable=False)
+    grade_note = _text(nullable=True)
     fresh_correct = dy.Bool(nullable=True)
     fresh_tokens = dy.Int32(nullable=True)
     leakage_ratio = dy.Float64(nullable=True)
     reasoning_markers = dy.Int32(nullable=False)
     comment_lines = dy.Int32(nullable=True)
+    fresh_comment_lines = dy.Int32(nullable=True)
     doubts = dy.Int32(nullable=True)
     stale = dy.Bool(nullable=True)
     panic = dy.Bool(nullable=True)
