@@ -75,7 +75,7 @@ def curve_terms(frame: pl.DataFrame, leakage: Sequence[float]) -> pl.DataFrame:
         "malformed": pl.col("status") == "malformed",
         "unparsed": pl.col("answer").is_null(),
     }
-    cost = frame.filter(pl.col("stale").is_not_null(), pl.col("fresh_tokens").is_not_null()).with_columns(estimand=pl.lit("update_cost"))
+    cost = frame.filter(pl.col("doubts").is_not_null(), pl.col("fresh_tokens").is_not_null()).with_columns(estimand=pl.lit("update_cost"))
     ratio = cost.group_by("estimand", *CUT, "item_id", maintain_order=True).agg(
         numerator=pl.col("output_ids").list.len().cast(number).mean(),
         denominator=pl.col("fresh_tokens").cast(number).mean(),

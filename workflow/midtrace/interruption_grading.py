@@ -110,9 +110,10 @@ def grade_row(row: Mapping[str, Any], item: Mapping[str, Any], fresh: Mapping[st
         "self_doubt": None,
     }
     if update:
-        stale = finished and grading.grade(row["answer_text"], {**item, "answer": item["stale_answer"]}, labels)[1]
+        known = item["stale_answer"] is not None
+        stale = finished and grading.grade(row["answer_text"], {**item, "answer": item["stale_answer"]}, labels)[1] if known else None
         doubts = count_markers(f"{row['added_text']}\n{row['answer_text']}", thresholds["doubt_markers"])
-        found |= {"stale": stale, "doubts": doubts, "self_doubt": not correct and (stale or doubts > 0)}
+        found |= {"stale": stale, "doubts": doubts, "self_doubt": not correct and (bool(stale) or doubts > 0)}
     elif intervention["place"] != "close":
         found["panic"] = is_panic(row, correct, fresh_correct, thresholds["panic"])
     return {**found, "mode": mode_of(found, thresholds["leakage"][0])}
