@@ -159,6 +159,11 @@ def small_config(**changes: Any) -> dict[str, Any]:
     return {**config, **changes}
 
 
+def item_files(path: str | Path) -> list[str]:
+    """What stage items writes for a benchmark: items, excluded rows, tests."""
+    return [str(Path(path).with_suffix(suffix)) for suffix in (".parquet", ".excluded.parquet", ".tests.parquet")]
+
+
 @dataclass(frozen=True)
 class Study:
     """A study of one model, benchmark and replicate in a folder of its own."""
@@ -193,7 +198,7 @@ class Study:
     def run(self) -> None:
         """All stages, by the ``main`` functions of the scripts."""
         name, config = self.config["study"], self.config
-        _main("sample_items", str(self.items), name, study_config.items_settings(config, self.benchmark))
+        _main("sample_items", *item_files(self.items), name, study_config.items_settings(config, self.benchmark))
         arms = study_config.arms(config)
         for arm in arms:
             settings = self.settings("traces", arm)

@@ -139,11 +139,10 @@ def grade_row(
         "self_doubt": None,
     }
     if update:
-        # Where no stale answer is known, as of a program, only doubt shows.
         known = item["stale_answer"] is not None
-        stale = known and finished and grading.grade_all([(row["answer_text"], {**item, "answer": item["stale_answer"]})])[0].correct
+        stale = finished and grading.grade_all([(row["answer_text"], {**item, "answer": item["stale_answer"]})])[0].correct if known else None
         doubts = count_markers(f"{row['added_text']}\n{row['answer_text']}", thresholds["doubt_markers"])
-        found |= {"stale": stale if known else None, "doubts": doubts, "self_doubt": not correct and (stale or doubts > 0)}
+        found |= {"stale": stale, "doubts": doubts, "self_doubt": not correct and (bool(stale) or doubts > 0)}
     elif intervention["place"] != "close":
         found["panic"] = is_panic(row, correct, fresh_correct, thresholds["panic"])
     return {**found, "mode": mode_of(found, thresholds["leakage"][0])}

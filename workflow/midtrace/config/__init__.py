@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+from midtrace import wording
 from midtrace.config.checks import check
 from midtrace.config.reading import conform, read_yaml, schema
 from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, selected
@@ -20,6 +21,7 @@ from midtrace.config.settings import (
     items_settings,
     outcomes_settings,
     probe_settings,
+    prompt_of,
     replay_settings,
     report_settings,
     traces_settings,
@@ -44,6 +46,7 @@ __all__ = [
     "outcomes_settings",
     "partners",
     "probe_settings",
+    "prompt_of",
     "read_yaml",
     "replay_settings",
     "report_settings",
@@ -81,6 +84,7 @@ def validate(config: Any, where: object) -> dict[str, Any]:
         At the first mistake.
     """
     config = conform(config, where)
+    config["arms"] = {name: wording.arm(name, record, where) for name, record in config["arms"].items()}
     check(config, where)
     from midtrace import interruption_config  # it builds on this module
 

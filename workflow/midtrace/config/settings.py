@@ -10,9 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from midtrace import wording
 from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, selected
+from midtrace.loaders import sources
 
-SMALL_FILE = 64 * 2**20  # local weights up to this size are hashed whole
+SMALL_FILE = 64 * 2**20  # files up to this size are hashed whole
 REVISED = "+revised"  # benchmark name + this: the same items asked with their revised question; "+" occurs in no name of a config
 
 
@@ -38,19 +40,38 @@ def folder_hash(folder: str) -> str:
 
 @cache
 def file_hash(path: str) -> str:
-    """SHA-256 of a file, shortened."""
+    """SHA-256 of a file, shortened; of a large one, of its size and its first and last megabyte."""
+    size = Path(path).stat().st_size
     with open(path, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()[:16]
+        if size <= SMALL_FILE:
+            return hashlib.file_digest(handle, "sha256").hexdigest()[:16]
+        digest = hashlib.sha256(f"{size}:".encode() + handle.read(2**20))
+        handle.seek(-(2**20), 2)
+        digest.update(handle.read())
+        return digest.hexdigest()[:16]
+
+
+def source_hash(path: str | None, revision: str | None) -> str | None:
+    """What identifies the content of a benchmark's source: the revision on the hub, or the hashes of the files here."""
+    if path is None or sources.is_remote(path):
+        return revision
+    return ",".join(file_hash(str(file)) for file in sources.files(path))
 
 
 def items_settings(config: Mapping[str, Any], benchmark: str) -> dict[str, Any]:
     """What determines ``items/{benchmark}.parquet``."""
     source = benchmark.removesuffix(REVISED)
     entry = config["benchmarks"][source]
-    settings = {key: entry[key] for key in ("loader", "answer_kind", "n", "path", "columns")}
-    settings["content"] = file_hash(entry["path"]) if entry["loader"] == "file" else None
+    settings = {key: value for key, value in entry.items() if key not in wording.PROMPT and key != "dialects"}
+    settings["content"] = source_hash(entry["path"], entry["revision"])
+    settings["tests"] = entry["tests"] | {"content": source_hash(entry["tests"]["path"], entry["tests"]["revision"])}
     view = {"view": "revised"} if benchmark != source else {}
     return _sorted({"seed": config["seed"], "benchmark": {"name": source, **settings}, **view})
+
+
+def prompt_of(config: Mapping[str, Any], model: str, benchmark: str) -> dict[str, Any]:
+    """How a model is asked the items of a benchmark: ``system``, ``template``, ``option``, ``stem``."""
+    return wording.prompt(config["benchmarks"][benchmark.removesuffix(REVISED)], config["models"][model]["dialect"])
 
 
 def traces_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str) -> dict[str, Any]:
@@ -61,7 +82,7 @@ def traces_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: 
         {
             "items": items_settings(config, benchmark),
             "model": {"name": model, **entry, "weights": weights},
-            "prompt": {**{key: config["benchmarks"][benchmark.removesuffix(REVISED)][key] for key in ("template", "option")}, "date": entry["date"]},
+            "prompt": {key: value for key, value in prompt_of(config, model, benchmark).items() if key != "stem"} | {"date": entry["date"]},
             "arm": {"name": arm, **config["arms"][arm]},
             "replicate": int(replicate),
             "seed": config["seed"],
@@ -98,7 +119,7 @@ def probe_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: s
         {
             "replay": replay_settings(config, model, benchmark, arm, replicate),
             "contexts": {partner: {"name": common, **config["arms"][common]} for partner, common in contexts.items()},
-            "stem": config["benchmarks"][benchmark]["stem"],
+            "stem": prompt_of(config, model, benchmark)["stem"],
             "readouts": config["readouts"],
         }
     )
@@ -117,7 +138,7 @@ def controls_settings(config: Mapping[str, Any], model: str, benchmark: str) -> 
     return _sorted(
         {
             "traces": traces_settings(config, model, benchmark, reference, 0),
-            "stem": config["benchmarks"][benchmark]["stem"],
+            "stem": prompt_of(config, model, benchmark)["stem"],
             "readouts": config["readouts"],
             "controls": config["controls"],
         }

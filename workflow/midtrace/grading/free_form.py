@@ -7,15 +7,19 @@ COMPARISON_SECONDS = 5
 _EMPTY = re.compile(r"\W*(?:(?:final\s+)?answer)?\W*", re.IGNORECASE)
 
 
+def boxed(text: str) -> list[str]:
+    """The contents of all ``\\boxed{}`` of a text, with braces up to two deep inside."""
+    return re.findall(r"\\boxed\s*\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}", text)
+
+
 def parse_math(text: str) -> str | None:
     """The free-form answer that a text states.
 
     It is the last ``\\boxed{}``, else what follows the last ``answer is`` or ``Answer:``, else the last line.
     """
-    boxed = re.findall(r"\\boxed\s*\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}", text)
     stated = re.findall(r"\banswer\b[\s*_`]*+(?:is\b|[:=])[\s*_`:=]*+(.+)", text, flags=re.IGNORECASE)
     lines = [line for line in text.splitlines() if not _EMPTY.fullmatch(line)]
-    for candidates in (boxed, stated, lines):
+    for candidates in (boxed(text), stated, lines):
         if candidates:
             return candidates[-1].strip().lstrip("*_`").rstrip("*_`.").strip() or None
     return None
