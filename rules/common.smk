@@ -20,8 +20,6 @@ INTERVENTIONS = interruption_config.interventions(config)
 NOTHING = "(?!)"  # a wildcard constraint that admits no name
 # Tables of interruptions that have a figure.
 FIGURE_TABLES = ("interruptions", "interruptions_leakage", "interruptions_errors")
-# What a job of a model asks for. A cluster profile overrides it: the machine that submits may have none.
-GPU = min(devices.gpus(), 1)
 
 
 def one_of(names):
@@ -60,6 +58,32 @@ def code_of(script):
         return codedigest.digest(f"{workflow.basedir}/scripts/{script}", model and model["engine"])
 
     return code
+
+
+def machine_of(wildcards, threads):
+    """A params function: where and how the engine of a model runs. It asks for ``threads``, so Snakemake takes it for no reason to rerun."""
+    return config["models"][wildcards.model]["machine"]
+
+
+def env_of_engine(wildcards):
+    """The conda environment that holds the engine of a model; a served model needs none of its own."""
+    name = "vllm" if config["models"][wildcards.model]["engine"] == "vllm" else "transformers"
+    return f"{workflow.basedir}/envs/{name}.yaml"
+
+
+def gpus_of_engine(wildcards):
+    """A resources function: the GPUs that a job of a model asks for. A cluster profile overrides it: the machine that submits may have none."""
+    model = config["models"][wildcards.model]
+    return 0 if model["engine"] == "server" else min(devices.gpus(), model["machine"].get("tensor_parallel_size", 1))
+
+
+def batch_of(few, many):
+    """A resources function: Transformers pads what runs together, so ``few``; vLLM and a server schedule for themselves and want ``many``."""
+
+    def batch(wildcards):
+        return few if config["models"][wildcards.model]["engine"] == "transformers" else many
+
+    return batch
 
 
 def partner_traces(wildcards):

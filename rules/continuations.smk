@@ -25,13 +25,14 @@ rule continue_cuts:
     benchmark:
         f"{RESULTS}/benchmarks/continue_cuts/{SHARD}.jsonl"
     conda:
-        "../envs/transformers.yaml"
+        env_of_engine
     resources:
-        gpu=GPU,
-        batch=64,
+        gpu=gpus_of_engine,
+        batch=batch_of(64, 128),
     params:
         study=config["study"],
         settings=settings_of("continuation"),
+        machine=machine_of,
         code=code_of("continue_cuts.py"),
     message:
         f"continue_cuts {JOB}"

@@ -13,12 +13,13 @@ rule read_controls:
     log:
         f"{LOGS}/read_controls/{{model}}/{{benchmark}}.log",
     conda:
-        "../envs/transformers.yaml"
+        env_of_engine
     resources:
-        gpu=GPU,
+        gpu=gpus_of_engine,
     params:
         study=config["study"],
         settings=settings_of("controls"),
+        machine=machine_of,
         code=code_of("read_controls.py"),
     message:
         "read_controls {wildcards.model}/{wildcards.benchmark}"

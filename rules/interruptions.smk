@@ -28,13 +28,14 @@ rule interrupt_traces:
     benchmark:
         f"{RESULTS}/benchmarks/interrupt_traces/{SHARD}/{{intervention}}.jsonl"
     conda:
-        "../envs/transformers.yaml"
+        env_of_engine
     resources:
-        gpu=GPU,
-        batch=32,
+        gpu=gpus_of_engine,
+        batch=batch_of(32, 128),
     params:
         study=config["study"],
         settings=settings_of("interruption", interruption_config),
+        machine=machine_of,
         code=code_of("interrupt_traces.py"),
     message:
         f"interrupt_traces {JOB}/{{wildcards.intervention}}"

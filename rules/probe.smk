@@ -23,13 +23,14 @@ rule probe_cuts:
     benchmark:
         f"{RESULTS}/benchmarks/probe_cuts/{SHARD}.jsonl"
     conda:
-        "../envs/transformers.yaml"
+        env_of_engine
     resources:
-        gpu=GPU,
-        batch=64,
+        gpu=gpus_of_engine,
+        batch=batch_of(64, 128),
     params:
         study=config["study"],
         settings=settings_of("probe"),
+        machine=machine_of,
         code=code_of("probe_cuts.py"),
     message:
         f"probe_cuts {JOB}"

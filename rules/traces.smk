@@ -22,13 +22,14 @@ rule generate_traces:
     benchmark:
         f"{RESULTS}/benchmarks/generate_traces/{SHARD}.jsonl"
     conda:
-        "../envs/transformers.yaml"
+        env_of_engine
     resources:
-        gpu=GPU,
-        batch=128,
+        gpu=gpus_of_engine,
+        batch=batch_of(128, 512),
     params:
         study=config["study"],
         settings=settings_of("traces"),
+        machine=machine_of,
         code=code_of("generate_traces.py"),
     message:
         f"generate_traces {JOB}"

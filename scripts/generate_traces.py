@@ -3,9 +3,9 @@
 from midtrace import generation, logs
 
 
-def main(items: str, output: str, study: str, settings: dict, batch: int, threads: int) -> None:
+def main(items: str, output: str, study: str, settings: dict, batch: int, threads: int, machine: dict) -> None:
     """See :func:`midtrace.generation.generate`."""
-    generation.generate(items, output, study, settings, batch, threads)
+    generation.generate(items, output, study, settings, batch, threads, machine=machine)
 
 
 if __name__ == "__main__":
@@ -17,4 +17,5 @@ if __name__ == "__main__":
             snakemake.params.settings,
             snakemake.resources.batch,
             snakemake.threads,
+            snakemake.params.machine,
         )

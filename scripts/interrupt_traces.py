@@ -3,9 +3,9 @@
 from midtrace import interruption, logs
 
 
-def main(items: str, traces: str, output: str, study: str, settings: dict, batch: int, threads: int) -> None:
+def main(items: str, traces: str, output: str, study: str, settings: dict, batch: int, threads: int, machine: dict) -> None:
     """See :func:`midtrace.interruption.run`."""
-    interruption.run(items, traces, output, study, settings, batch, threads)
+    interruption.run(items, traces, output, study, settings, batch, threads, machine=machine)
 
 
 if __name__ == "__main__":
@@ -18,4 +18,5 @@ if __name__ == "__main__":
             snakemake.params.settings,
             snakemake.resources.batch,
             snakemake.threads,
+            snakemake.params.machine,
         )

@@ -3,9 +3,9 @@
 from midtrace import logs, probe
 
 
-def main(items: str, traces: str, cuts: str, output: str, study: str, settings: dict, batch: int, threads: int) -> None:
+def main(items: str, traces: str, cuts: str, output: str, study: str, settings: dict, batch: int, threads: int, machine: dict) -> None:
     """See :func:`midtrace.probe.run`."""
-    probe.run(items, traces, cuts, output, study, settings, batch, threads)
+    probe.run(items, traces, cuts, output, study, settings, batch, threads, machine=machine)
 
 
 if __name__ == "__main__":
@@ -19,4 +19,5 @@ if __name__ == "__main__":
             snakemake.params.settings,
             snakemake.resources.batch,
             snakemake.threads,
+            snakemake.params.machine,
         )

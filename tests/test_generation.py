@@ -92,11 +92,13 @@ def test_a_prompt_too_long_for_the_context_is_refused_before_any_model_is_loaded
     settings = {"model": {"name": "m", "max_tokens": 50}, "arm": {}, "prompt": PROMPT, "seed": 1, "replicate": 0}
     frame = tables.frame_of([item()], tables.Items)
     n = len(render(item(), {}, PROMPT, EMBEDDED, tokenizer))
-    assert generation.build_requests(frame, settings, EMBEDDED, tokenizer, n + 50)
+    assert generation.build_requests(frame, settings, EMBEDDED, tokenizer, n + 50 + generation.ROOM)
     assert generation.build_requests(frame, settings, EMBEDDED, tokenizer, None)
-    message = rf"item toy/1: models\.m\.max_tokens: prompt of {n} tokens and max_tokens 50 exceed the context; .*{n + 49}"
+    message = (
+        rf"item toy/1: models\.m\.max_tokens: prompt of {n} tokens and max_tokens 50 exceed the context; allowed: together at most {n + 49} tokens"
+    )
     with pytest.raises(InputError, match=message):
-        generation.build_requests(frame, settings, EMBEDDED, tokenizer, n + 49)
+        generation.build_requests(frame, settings, EMBEDDED, tokenizer, n + 49 + generation.ROOM)
 
 
 def test_drift_by_hand(tokenizer):

@@ -9,6 +9,8 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+from midtrace.engines import ENGINES
+
 PACKAGE = Path(__file__).parent
 # Change how files are stored, logged or resumed, or refuse input; never what a result is.
 NEUTRAL = {"errors", "logs", "tables", "partial", "codedigest", "config", "interruption_config"}
@@ -31,7 +33,7 @@ def digest(script: str | Path, engine: str | None = None) -> str:
         parts = module.split(".")
         if module in modules or parts[0] in NEUTRAL:
             continue
-        if parts[0] == "engines" and len(parts) > 1 and parts[1] not in (engine, "sampling"):
+        if parts[0] == "engines" and len(parts) > 1 and parts[1] in ENGINES and parts[1] != engine:
             continue
         modules.add(module)
         pending += sorted(_imports(_path(module)))

@@ -11,6 +11,7 @@ from midtrace.engines import GREEDY, Engine, GenerateRequest, Sampling, load
 from midtrace.partial import Parts
 from midtrace.probe import Inputs
 from midtrace.seeds import continuation_seed
+from midtrace.vocabulary import require_context
 
 
 def jobs_of(cut: Mapping[str, Any], arm: str, commons: Mapping[str, str], modes: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -39,6 +40,7 @@ def run(
     batch: int,
     threads: int = 1,
     engine: Engine | None = None,
+    machine: Mapping[str, Any] | None = None,
 ) -> None:
     """Continue the cuts of an arm and replicate and write the raw continuations.
 
@@ -56,9 +58,12 @@ def run(
         CPU threads of the engine.
     engine
         For tests.
+    machine
+        Where and how the engine runs; see :func:`midtrace.engines.load`.
     """
     inputs = Inputs.read(items, traces, cuts, settings)
     modes, origin = settings["continuations"]["modes"], settings["replay"]["traces"]
+    require_context(inputs.model, str(traces), inputs.longest() + settings["continuations"]["max_tokens"])
     # The availability grid is for the probe alone.
     unread = {*settings["replay"].get("availability", ())} - {*settings["replay"]["horizons"]}
     stops = dialects.stop_ids(inputs.tokenizer, inputs.dialect)
@@ -75,7 +80,7 @@ def run(
             for job in jobs_of(cut, inputs.arm, inputs.commons, modes)
         ]
         if todo and not loaded:
-            loaded.append(load(inputs.model, threads))
+            loaded.append(load(inputs.model, threads, machine))
         rows = []
         for mode in ("answer", "resume"):
             chosen = [entry for entry in todo if entry[2] == mode]

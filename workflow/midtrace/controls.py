@@ -14,9 +14,18 @@ from midtrace.probe import read, spellings
 from midtrace.seeds import stable_hash
 from midtrace.vocabulary import load_tokenizer, tokenizer_hash
 
+ITEMS = 32  # read together
+
 
 def run(
-    items: str | Path, traces: str | Path, output: str | Path, study: str, settings: Mapping[str, Any], threads: int = 1, engine: Engine | None = None
+    items: str | Path,
+    traces: str | Path,
+    output: str | Path,
+    study: str,
+    settings: Mapping[str, Any],
+    threads: int = 1,
+    engine: Engine | None = None,
+    machine: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``controls/{model}/{benchmark}.parquet``.
 
@@ -32,6 +41,8 @@ def run(
         CPU threads of the engine.
     engine
         For tests.
+    machine
+        Where and how the engine runs; see :func:`midtrace.engines.load`.
     """
     origin = settings["traces"]
     model, arm = origin["model"], origin["arm"]
@@ -47,20 +58,21 @@ def run(
     opening = dialects.opening_ids(tokenizer, dialect)
     reserved = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     ordinary = [i for i in sorted(tokenizer.get_vocab().values()) if i not in reserved]
-    engine = engine or load(model, threads)
+    engine = engine or load(model, threads, machine)
     bar = Progress(f"controls {model['name']}/{origin['items']['benchmark']['name']}", len(chosen), "item")
     rows = []
-    for position, item in enumerate(chosen):
-        prompt = prompts.render(item, arm, origin["prompt"], dialect, tokenizer)
-        built = [
-            *scripted(item, settings["controls"], origin["seed"], tokenizer),
-            *constructed(own[item["item_id"]], _other(chosen, position, own), ordinary, origin["seed"]),
-        ]
-        requests = []
-        for _, _, _, reasoning in built:
-            trunk = [*prompt, *opening, *reasoning]
-            requests.append(ScoreRequest(trunk, [len(trunk)], suffix))
-        for (control, place, stated, reasoning), scores in zip(built, engine.score(requests, candidates), strict=True):
+    for start in range(0, len(chosen), ITEMS):
+        built, requests = [], []
+        for position, item in enumerate(chosen[start : start + ITEMS], start):
+            prompt = prompts.render(item, arm, origin["prompt"], dialect, tokenizer)
+            for entry in (
+                *scripted(item, settings["controls"], origin["seed"], tokenizer),
+                *constructed(own[item["item_id"]], _other(chosen, position, own), ordinary, origin["seed"]),
+            ):
+                trunk = [*prompt, *opening, *entry[-1]]
+                built.append((item, *entry))
+                requests.append(ScoreRequest(trunk, [len(trunk)], suffix))
+        for (item, control, place, stated, reasoning), scores in zip(built, engine.score(requests, candidates), strict=True):
             labels = prompts.labels(len(item["options"]))
             logprobs = dict(zip(candidates, scores[0].tolist(), strict=True))
             readout = read(logprobs, spelled, labels, item["answer"], settings["readouts"]["low_mass"], f"{item['item_id']} {control} {place}")
@@ -78,7 +90,7 @@ def run(
                     "correct": readout.correct,
                 }
             )
-        bar.add(1)
+        bar.add(min(ITEMS, len(chosen) - start))
     bar.close()
     meta = tables.metadata("controls", study, settings, tokenizer=tokenizer_hash(tokenizer), **engine.facts)
     tables.write(tables.frame_of(rows, tables.Controls), output, tables.Controls, meta)

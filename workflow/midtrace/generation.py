@@ -13,9 +13,18 @@ from midtrace.partial import Parts
 from midtrace.seeds import trace_seed
 from midtrace.vocabulary import context_length, load_tokenizer, tokenizer_hash
 
+ROOM = 64  # tokens of the context that a trace leaves for a forced close and a short answer
+
 
 def generate(
-    items: str | Path, output: str | Path, study: str, settings: Mapping[str, Any], batch: int, threads: int = 1, engine: Engine | None = None
+    items: str | Path,
+    output: str | Path,
+    study: str,
+    settings: Mapping[str, Any],
+    batch: int,
+    threads: int = 1,
+    engine: Engine | None = None,
+    machine: Mapping[str, Any] | None = None,
 ) -> None:
     """Sample one trace per item and write the raw traces.
 
@@ -31,6 +40,8 @@ def generate(
         CPU threads of the engine.
     engine
         For tests; by default the engine that the model names.
+    machine
+        Where and how the engine runs; see :func:`midtrace.engines.load`.
     """
     frame = tables.read(items, tables.Items, settings["items"])
     model = settings["model"]
@@ -43,7 +54,7 @@ def generate(
 
     def sample(names: Sequence[str]) -> pl.DataFrame:
         if not loaded:
-            loaded.append(load(model, threads))
+            loaded.append(load(model, threads, machine))
         generations = loaded[0].generate([requests[name] for name in names], Sampling(**model["sampling"]), stops)
         rows = [
             trace_row(name, requests[name], generation, settings, dialect, tokenizer) for name, generation in zip(names, generations, strict=True)
@@ -65,12 +76,12 @@ def build_requests(
     model = settings["model"]
     for item in frame.iter_rows(named=True):
         ids = prompts.render(item, settings["arm"], settings["prompt"], dialect, tokenizer)
-        if context is not None and len(ids) + model["max_tokens"] > context:
+        if context is not None and len(ids) + model["max_tokens"] + ROOM > context:
             raise InputError(
                 f"item {item['item_id']}",
                 f"models.{model['name']}.max_tokens",
                 f"prompt of {len(ids)} tokens and max_tokens {model['max_tokens']} exceed the context",
-                f"together at most {context} tokens",
+                f"together at most {context - ROOM} tokens, so that {ROOM} are left for a forced answer",
             )
         seed = trace_seed(settings["seed"], item["item_id"], settings["replicate"])
         requests[item["item_id"]] = GenerateRequest(ids, model["max_tokens"], seed)

@@ -134,6 +134,7 @@ def run(
     batch: int,
     threads: int = 1,
     engine: Engine | None = None,
+    machine: Mapping[str, Any] | None = None,
 ) -> None:
     """Interrupt the traces of an arm and replicate with one intervention and write the raw interruptions.
 
@@ -153,6 +154,8 @@ def run(
         CPU threads of the engine.
     engine
         For tests.
+    machine
+        Where and how the engine runs; see :func:`midtrace.engines.load`.
 
     Raises
     ------
@@ -167,7 +170,7 @@ def run(
 
     def interrupt(names: Sequence[str]) -> pl.DataFrame:
         if not loaded:
-            loaded.append(load(model, threads))
+            loaded.append(load(model, threads, machine))
         jobs = [job for name in names for job in subject.jobs(name)]
         generations = loaded[0].generate([job.request for job in jobs], Sampling(**model["sampling"]), subject.stops)
         choices = subject.probe(names, loaded[0])

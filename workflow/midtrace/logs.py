@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
@@ -70,3 +70,16 @@ class Progress:
     def close(self) -> None:
         """Print the last line."""
         self._bar.close()
+
+
+class _Slow(tqdm):
+    """Says nothing in its first seconds, whoever asks."""
+
+    def refresh(self, *arguments: Any, **options: Any) -> Any:
+        return super().refresh(*arguments, **options) if self.format_dict["elapsed"] >= PROGRESS_SECONDS else None
+
+
+def bar(*work: Any, **options: Any) -> tqdm:
+    """A tqdm bar in lines of its own, for work inside a batch; silent where that takes a few seconds only."""
+    shown = {"file": _Lines(), "mininterval": PROGRESS_SECONDS, "ncols": 100, "dynamic_ncols": False, "ascii": True, "leave": False}
+    return _Slow(*work, **{**options, **shown})

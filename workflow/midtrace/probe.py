@@ -16,7 +16,7 @@ from midtrace.errors import InputError
 from midtrace.partial import Parts
 from midtrace.replay import prefix_ids
 from midtrace.seeds import stable_hash
-from midtrace.vocabulary import load_tokenizer, tokenizer_hash
+from midtrace.vocabulary import load_tokenizer, require_context, tokenizer_hash
 
 QUOTING = "()[]{}<>*_`\"'$.:,"
 LETTERS = re.compile("[A-Za-z0-9]")
@@ -194,6 +194,7 @@ def run(
     batch: int,
     threads: int = 1,
     engine: Engine | None = None,
+    machine: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``readouts/...``: every cut of an arm and replicate in every context.
 
@@ -211,8 +212,11 @@ def run(
         CPU threads of the engine.
     engine
         For tests.
+    machine
+        Where and how the engine runs; see :func:`midtrace.engines.load`.
     """
     inputs = Inputs.read(items, traces, cuts, settings)
+    require_context(inputs.model, str(traces), inputs.longest() + 1)
     labels = prompts.labels(max(len(item["options"]) for item in inputs.items.values()))
     spelled = spellings(inputs.tokenizer, labels, settings["readouts"]["spellings"] == "extended")
     candidates = sorted({i for ids in spelled.values() for i in ids})
@@ -222,7 +226,7 @@ def run(
 
     def score(names: Sequence[str]) -> pl.DataFrame:
         if not loaded:
-            loaded.append(load(inputs.model, threads))
+            loaded.append(load(inputs.model, threads, machine))
         jobs, requests = [], []
         for name in names:
             for context_arm, lengths in inputs.lengths(name).items():
@@ -298,6 +302,15 @@ class Inputs:
             for _, arm in contexts_of(cut, self.arm, self.commons):
                 found.setdefault(arm, set()).add(cut["n_tokens"])
         return {arm: sorted(values) for arm, values in found.items()}
+
+    def longest(self) -> int:
+        """Tokens of the longest prefix, closed."""
+        prompts, traces = self.prompts, self.traces
+        return len(self.suffix) + max(
+            len(prompts[traces[name]["item_id"], arm]) + traces[name]["reasoning_start"] + lengths[-1]
+            for name in self.cuts
+            for arm, lengths in self.lengths(name).items()
+        )
 
     def trunk(self, trace_id: str, context_arm: str, n: int) -> tuple[list[int], list[int]]:
         """The context's prompt, and prompt plus the first ``n`` reasoning tokens, exactly as stored."""

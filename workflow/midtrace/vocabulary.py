@@ -19,10 +19,33 @@ def load_tokenizer(model: Mapping[str, Any]) -> Any:
 
 
 def context_length(model: Mapping[str, Any]) -> int | None:
-    """The longest sequence that the model takes, from its configuration; None if it does not say."""
+    """The longest sequence that the model may be given: its ``context``, or what its configuration allows; None if neither says.
+
+    Raises
+    ------
+    InputError
+        If more is asked for than its configuration allows.
+    """
     from transformers import AutoConfig
 
-    return getattr(AutoConfig.from_pretrained(model["source"], revision=model.get("revision")), "max_position_embeddings", None)
+    own = getattr(AutoConfig.from_pretrained(model["source"], revision=model.get("revision")), "max_position_embeddings", None)
+    asked = model.get("context")
+    if own and asked and asked > own:
+        raise InputError("config", f"models.{model['name']}.context", f"is {asked}", f"at most {own}, the model's own")
+    return asked or own
+
+
+def require_context(model: Mapping[str, Any], what: str, tokens: int) -> None:
+    """Refuse a sequence that is too long for the model, before it is loaded.
+
+    Raises
+    ------
+    InputError
+        If ``tokens`` (of ``what``) are more than its context.
+    """
+    context = context_length(model)
+    if context is not None and tokens > context:
+        raise InputError(what, f"models.{model['name']}.context", f"{tokens} tokens exceed the context", f"at most {context} tokens")
 
 
 def tokenizer_hash(tokenizer: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from midtrace import planted, wording
 from midtrace.config.selection import all_arms, selected
 from midtrace.dialects import DIALECTS
-from midtrace.engines import ENGINES
+from midtrace.engines import ENGINES, MACHINE
 from midtrace.errors import InputError
 from midtrace.loaders import LOADERS, sources
 
@@ -88,6 +88,7 @@ def _check_model(name: str, model: Mapping[str, Any], where: object) -> None:
         raise InputError(where, f"models.{name}.dialect", f"{model['dialect']!r} is unknown", DIALECTS)
     if model["engine"] not in ENGINES:
         raise InputError(where, f"models.{name}.engine", f"{model['engine']!r} is unknown", ENGINES)
+    _check_engine(name, model, where)
     if model["date"] and not DIALECTS[model["dialect"]].takes_date:
         takers = [dialect.name for dialect in DIALECTS.values() if dialect.takes_date]
         raise InputError(
@@ -105,6 +106,22 @@ def _check_model(name: str, model: Mapping[str, Any], where: object) -> None:
             f"is null, but {source!r} is no folder here, so a hub id",
             "an existing folder as source, or a pinned commit as revision",
         )
+
+
+def _check_engine(name: str, model: Mapping[str, Any], where: object) -> None:
+    engine = model["engine"]
+    for key in model["machine"]:
+        if key not in MACHINE[engine]:
+            raise InputError(where, f"models.{name}.machine.{key}", f"means nothing to engine {engine!r}", MACHINE[engine])
+    if engine == "server" and "url" not in model["machine"]:
+        raise InputError(where, f"models.{name}.machine.url", "missing, and engine 'server' needs one", "the url of a running server")
+    if engine == "transformers":
+        return
+    if model["dtype"] == "float64":
+        raise InputError(where, f"models.{name}.dtype", f"'float64' is unknown to engine {engine!r}", ("float32", "bfloat16", "float16"))
+    temperature = model["sampling"]["temperature"]
+    if not 0.01 <= temperature <= 2:  # below, vLLM takes 0.01 without a word; above, it refuses
+        raise InputError(where, f"models.{name}.sampling.temperature", f"is {temperature:g} with engine {engine!r}", "0.01 to 2")
 
 
 def _check_benchmark(name: str, benchmark: Mapping[str, Any], where: object) -> None:

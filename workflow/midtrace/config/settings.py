@@ -74,15 +74,25 @@ def prompt_of(config: Mapping[str, Any], model: str, benchmark: str) -> dict[str
     return wording.prompt(config["benchmarks"][benchmark.removesuffix(REVISED)], config["models"][model]["dialect"])
 
 
+def _without_machine(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key != "machine"}
+
+
+def model_settings(config: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """What determines what a model does: its entry without ``machine``, and its weights."""
+    entry = _without_machine(config["models"][model])
+    weights = folder_hash(entry["source"]) if Path(entry["source"]).is_dir() else entry["revision"]
+    return {"name": model, **entry, "weights": weights}
+
+
 def traces_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str) -> dict[str, Any]:
     """What determines the traces of an arm and replicate."""
-    entry = config["models"][model]
-    weights = folder_hash(entry["source"]) if Path(entry["source"]).is_dir() else entry["revision"]
     return _sorted(
         {
             "items": items_settings(config, benchmark),
-            "model": {"name": model, **entry, "weights": weights},
-            "prompt": {key: value for key, value in prompt_of(config, model, benchmark).items() if key != "stem"} | {"date": entry["date"]},
+            "model": model_settings(config, model),
+            "prompt": {key: value for key, value in prompt_of(config, model, benchmark).items() if key != "stem"}
+            | {"date": config["models"][model]["date"]},
             "arm": {"name": arm, **config["arms"][arm]},
             "replicate": int(replicate),
             "seed": config["seed"],
@@ -148,7 +158,8 @@ def controls_settings(config: Mapping[str, Any], model: str, benchmark: str) -> 
 def outcomes_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What determines the outcomes: the config without what is only done with them."""
     later = ("study", "inference", "validity", "planted", "interruptions")
-    return _sorted({key: value for key, value in config.items() if key not in later})
+    models = {name: _without_machine(entry) for name, entry in config["models"].items()}
+    return _sorted({**{key: value for key, value in config.items() if key not in later}, "models": models})
 
 
 def analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,21 +65,43 @@ class Engine(Protocol):
         """Full-vocabulary log-probabilities (natural log) of ``candidates``: per request an array of shape (cuts, candidates)."""
 
 
-ENGINES = ("transformers",)
+ENGINES = ("transformers", "vllm", "server")
+# Where and how an engine runs (models.*.machine): changes no result.
+MACHINE: dict[str, tuple[str, ...]] = {
+    "transformers": (),
+    "vllm": ("tensor_parallel_size", "memory_fraction", "enforce_eager"),
+    "server": ("url", "api_key_variable", "served_model_name", "concurrency", "timeout"),
+}
 
 
-def load(model: Mapping[str, Any], threads: int = 1) -> Engine:
+def load(model: Mapping[str, Any], threads: int = 1, machine: Mapping[str, Any] | None = None) -> Engine:
     """Load the engine that a model entry of the config names.
 
     Parameters
     ----------
     model
-        Model settings: ``source``, ``engine``, ``dtype``, ``revision``.
+        Model settings: ``source``, ``engine``, ``dtype``, ``revision``, ``context``.
     threads
         CPU threads.
+    machine
+        Where and how the engine runs; changes no result (``models.*.machine``).
+
+    Raises
+    ------
+    InputError
+        If the engine is unknown or not installed, or cannot run the model as asked.
     """
-    if model["engine"] == "transformers":
+    name, machine = model["engine"], dict(machine or {})
+    if name == "transformers":
         from midtrace.engines.transformers import TransformersEngine
 
         return TransformersEngine(model["source"], model["dtype"], model.get("revision"), threads)
-    raise InputError("config", "models.*.engine", f"{model['engine']!r} is unknown", ENGINES)
+    if name == "vllm":
+        from midtrace.engines.vllm import VllmEngine
+
+        return VllmEngine(model["source"], model["dtype"], model.get("revision"), model.get("context"), threads, **machine)
+    if name == "server":
+        from midtrace.engines.server import ServerEngine
+
+        return ServerEngine(model["source"], model["dtype"], **machine)
+    raise InputError("config", "models.*.engine", f"{name!r} is unknown", ENGINES)
