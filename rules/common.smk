@@ -15,7 +15,6 @@ MODELS = study_config.selected(config, "models")
 BENCHMARKS = study_config.selected(config, "benchmarks")
 CHOICE_BENCHMARKS = study_config.choice_benchmarks(config)
 ARMS = study_config.arms(config)
-REPLICATES = list(range(config["replicates"]))
 INTERVENTIONS = interruption_config.interventions(config)
 NOTHING = "(?!)"  # a wildcard constraint that admits no name
 # Tables of interruptions that have a figure.
@@ -37,7 +36,17 @@ wildcard_constraints:
 
 def shards(folder, benchmarks=BENCHMARKS):
     """The files of a stage, one per model, benchmark, arm and replicate."""
-    return expand(f"{RESULTS}/{folder}/{SHARD}.parquet", model=MODELS, benchmark=benchmarks, arm=ARMS, replicate=REPLICATES)
+    return [
+        path
+        for benchmark in benchmarks
+        for path in expand(
+            f"{RESULTS}/{folder}/{SHARD}.parquet",
+            model=MODELS,
+            benchmark=benchmark,
+            arm=ARMS,
+            replicate=range(study_config.replicates(config, benchmark)),
+        )
+    ]
 
 
 def settings_of(stage, module=study_config):
@@ -155,7 +164,7 @@ def interruption_shards(folder):
             model=MODELS,
             benchmark=benchmark,
             arm=interruption_config.arms(config),
-            replicate=interruption_config.replicates(config),
+            replicate=interruption_config.replicates(config, benchmark),
             intervention=interruption_config.interventions(config, benchmark),
         )
     ]
@@ -163,13 +172,17 @@ def interruption_shards(folder):
 
 def interruption_base_traces():
     """Raw traces that interruptions start from or are held against."""
-    return expand(
-        f"{RESULTS}/raw/traces/{SHARD}.parquet",
-        model=MODELS,
-        benchmark=interruption_config.bases(config),
-        arm=interruption_config.arms(config),
-        replicate=interruption_config.replicates(config),
-    )
+    return [
+        path
+        for base in interruption_config.bases(config)
+        for path in expand(
+            f"{RESULTS}/raw/traces/{SHARD}.parquet",
+            model=MODELS,
+            benchmark=base,
+            arm=interruption_config.arms(config),
+            replicate=interruption_config.replicates(config, base),
+        )
+    ]
 
 
 def interrupted_traces(wildcards):

@@ -333,6 +333,7 @@ def _minimal() -> dict:
         "arms": {},
         "comparisons": [],
         "replicates": 1,
+        "repeats": "1",
         "readouts": {"low_mass": 0.5},
         "continuations": {"max_tokens": 8},
         "programs": None,

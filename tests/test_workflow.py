@@ -93,7 +93,7 @@ def test_a_study_has_the_jobs_that_its_config_asks_for(fresh: Checkout, path: st
         **dict.fromkeys(ANALYSIS, 1),
     }
     section, extra = config["interruptions"], [name for name in interruption_config.bases(config) if name not in config["run"].get("benchmarks", [])]
-    runs = len(interruption_config.arms(config)) * len(interruption_config.replicates(config)) * models
+    runs = len(interruption_config.arms(config)) * len(interruption_config.replicates(config, "chains_update")) * models
     tried = sum(map(len, section["run"].values())) * runs
     expected["sample_items"] += len(extra)
     expected["generate_traces"] += len(extra) * runs

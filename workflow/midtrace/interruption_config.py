@@ -11,6 +11,7 @@ from typing import Any
 
 from midtrace import config as study_config
 from midtrace.config import REVISED
+from midtrace.config.checks import check_efforts
 from midtrace.dialects import DIALECTS
 from midtrace.errors import InputError
 from midtrace.loaders import LOADERS
@@ -36,9 +37,9 @@ def arms(config: Mapping[str, Any]) -> list[str]:
     return [arm for arm in config["arms"] if arm in chosen]
 
 
-def replicates(config: Mapping[str, Any]) -> list[int]:
-    """Replicates that are interrupted."""
-    return list(range(config["replicates"]))[: config["interruptions"]["replicates"]]
+def replicates(config: Mapping[str, Any], benchmark: str) -> list[int]:
+    """Replicates of a benchmark (or of its revised view) that are interrupted."""
+    return list(range(study_config.replicates(config, benchmark)))[: config["interruptions"]["replicates"]]
 
 
 def carries_update(record: Mapping[str, Any]) -> bool:
@@ -86,11 +87,7 @@ def check(config: Mapping[str, Any], where: object) -> None:
     for name, record in registry.items():
         _check_record(name, record, where)
     for model in study_config.selected(config, "models") if section["run"] else ():
-        dialect = DIALECTS[config["models"][model]["dialect"]]
-        for arm in arms(config):
-            effort = config["arms"][arm]["effort"]
-            if (effort or dialect.needs_effort) and effort not in dialect.efforts:
-                raise InputError(where, f"arms.{arm}.effort", f"{effort!r} is unknown to dialect {dialect.name!r}", dialect.efforts)
+        check_efforts(config, model, arms(config), where)
 
 
 def _check_record(name: str, record: Mapping[str, Any], where: object) -> None:

@@ -8,10 +8,11 @@ import yaml
 from midtrace import wording
 from midtrace.config.checks import check
 from midtrace.config.reading import conform, read_yaml, schema
-from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, selected
+from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, replicates, selected
 from midtrace.config.settings import (
     REVISED,
     analysis_settings,
+    arm_settings,
     code_settings,
     continuation_settings,
     controls_settings,
@@ -32,6 +33,7 @@ __all__ = [
     "REVISED",
     "all_arms",
     "analysis_settings",
+    "arm_settings",
     "arms",
     "choice_benchmarks",
     "code_settings",
@@ -49,6 +51,7 @@ __all__ = [
     "prompt_of",
     "read_yaml",
     "replay_settings",
+    "replicates",
     "report_settings",
     "schema",
     "selected",

@@ -1,6 +1,6 @@
 """What a schema cannot say: names that must exist, orders, and values that do not go together."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,20 +38,28 @@ def check(config: Mapping[str, Any], where: object) -> None:
     for name, benchmark in config["benchmarks"].items():
         _check_benchmark(name, benchmark, where)
     for model in selected(config, "models"):
-        dialect = DIALECTS[config["models"][model]["dialect"]]
         for name, benchmark in config["benchmarks"].items():
-            _check_prompt(name, benchmark, dialect.name, where)
-        for arm in all_arms(config):
-            effort = config["arms"][arm]["effort"]
-            if (effort or dialect.needs_effort) and effort not in dialect.efforts:
-                problem = f"{effort!r} is unknown to dialect {dialect.name!r}" if effort else f"missing, and dialect {dialect.name!r} needs one"
-                raise InputError(where, f"arms.{arm}.effort", problem, dialect.efforts)
+            _check_prompt(name, benchmark, config["models"][model]["dialect"], where)
+        check_efforts(config, model, all_arms(config), where)
     if config["planted"] and not Path(config["planted"]).is_file():
         raise InputError(where, "planted", f"{config['planted']!r} does not exist", "an existing YAML file, or null")
     if config["planted"]:
         planted.read(config["planted"])
     for field in ("fractions", "sentences", "tokens", "leakage"):
         _check_increasing(config["interruptions"][field], where, f"interruptions.{field}")
+
+
+def check_efforts(config: Mapping[str, Any], model: str, arms: Iterable[str], where: object) -> None:
+    """Refuse an effort that the model's dialect does not know, and none where it needs one."""
+    entry = config["models"][model]
+    dialect = DIALECTS[entry["dialect"]]
+    for arm in arms:
+        own = config["arms"][arm]["effort"]
+        effort = own or entry["effort"]
+        if (effort or dialect.needs_effort) and effort not in dialect.efforts:
+            field = f"models.{model}.effort" if effort and not own else f"arms.{arm}.effort"
+            problem = f"{effort!r} is unknown to dialect {dialect.name!r}" if effort else f"missing, and dialect {dialect.name!r} needs one"
+            raise InputError(where, field, problem, dialect.efforts)
 
 
 def _check_increasing(values: list[float], where: object, field: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from midtrace import wording
-from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, selected
+from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, replicates, selected
 from midtrace.loaders import sources
 
 SMALL_FILE = 64 * 2**20  # files up to this size are hashed whole
@@ -62,7 +62,7 @@ def items_settings(config: Mapping[str, Any], benchmark: str) -> dict[str, Any]:
     """What determines ``items/{benchmark}.parquet``."""
     source = benchmark.removesuffix(REVISED)
     entry = config["benchmarks"][source]
-    settings = {key: value for key, value in entry.items() if key not in wording.PROMPT and key != "dialects"}
+    settings = {key: value for key, value in entry.items() if key not in (*wording.PROMPT, "dialects", "replicates")}
     settings["content"] = source_hash(entry["path"], entry["revision"])
     settings["tests"] = entry["tests"] | {"content": source_hash(entry["tests"]["path"], entry["tests"]["revision"])}
     view = {"view": "revised"} if benchmark != source else {}
@@ -85,6 +85,12 @@ def model_settings(config: Mapping[str, Any], model: str) -> dict[str, Any]:
     return {"name": model, **entry, "weights": weights}
 
 
+def arm_settings(config: Mapping[str, Any], model: str, arm: str) -> dict[str, Any]:
+    """An arm as a model runs it: without an effort of its own it has the model's."""
+    record = config["arms"][arm]
+    return {"name": arm, **record, "effort": record["effort"] or config["models"][model]["effort"]}
+
+
 def traces_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str) -> dict[str, Any]:
     """What determines the traces of an arm and replicate."""
     return _sorted(
@@ -93,7 +99,7 @@ def traces_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: 
             "model": model_settings(config, model),
             "prompt": {key: value for key, value in prompt_of(config, model, benchmark).items() if key != "stem"}
             | {"date": config["models"][model]["date"]},
-            "arm": {"name": arm, **config["arms"][arm]},
+            "arm": arm_settings(config, model, arm),
             "replicate": int(replicate),
             "seed": config["seed"],
         }
@@ -128,7 +134,7 @@ def probe_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: s
     return _sorted(
         {
             "replay": replay_settings(config, model, benchmark, arm, replicate),
-            "contexts": {partner: {"name": common, **config["arms"][common]} for partner, common in contexts.items()},
+            "contexts": {partner: arm_settings(config, model, common) for partner, common in contexts.items()},
             "stem": prompt_of(config, model, benchmark)["stem"],
             "readouts": config["readouts"],
         }
@@ -199,7 +205,7 @@ def report_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         {
             "figures": figures_settings(config),
             "arms": {name: config["arms"][name] for name in all_arms(config)},
-            "replicates": config["replicates"],
+            "replicates": sorted({replicates(config, name) for name in selected(config, "benchmarks")}),
             "readouts": config["readouts"],
             "continuations": config["continuations"],
             "programs": code_settings(config),
