@@ -11,8 +11,8 @@ import polars as pl
 from midtrace import tables
 from midtrace.config import REVISED
 from midtrace.drawing import draw
-from midtrace.errors import InputError
-from midtrace.loaders import LOADERS, Loader, UnusableError
+from midtrace.errors import InputError, require_filled
+from midtrace.loaders import LOADERS, Loader, UnusableError, sources
 from midtrace.prompts import labels
 from midtrace.seeds import stable_hash
 
@@ -83,6 +83,9 @@ def gather(benchmark: Mapping[str, Any], seed: int) -> Benchmark:
     if loader.generate:
         made = tables.frame_of(loader.generate(benchmark, seed), tables.Items)
         return Benchmark(made, tables.frame_of([], tables.Excluded), _facts(len(made), made, made, []))
+    for field, source in (("", benchmark), (".tests", benchmark["tests"])):
+        if source["path"] and sources.is_remote(source["path"]):
+            require_filled(source["revision"], "config", f"benchmarks.{benchmark['name']}{field}.revision", f"the commit of {source['path']} to read")
     items, excluded, n_rows = _read(loader, benchmark)
     if not items:
         most = Counter(row["reason"] for row in excluded).most_common(1)

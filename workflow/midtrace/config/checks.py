@@ -45,6 +45,10 @@ def check(config: Mapping[str, Any], where: object) -> None:
         raise InputError(where, "planted", f"{config['planted']!r} does not exist", "an existing YAML file, or null")
     if config["planted"]:
         planted.read(config["planted"])
+    for key, registry in (("mean_tokens", "arms"), ("items", "benchmarks"), ("throughput", "models")):
+        for name in config["plan"][key]:
+            if name not in config[registry]:
+                raise InputError(where, f"plan.{key}.{name}", "is not defined", config[registry])
     for field in ("fractions", "sentences", "tokens", "leakage"):
         _check_increasing(config["interruptions"][field], where, f"interruptions.{field}")
 

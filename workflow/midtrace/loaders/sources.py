@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from midtrace.errors import InputError
+from midtrace.errors import FILL_IN, InputError
 
 REMOTE = "hf://datasets/"
 # Types are not guessed from the first rows: in CSV, "007" and "true" stay the texts that they are.
@@ -43,8 +43,13 @@ def check(path: str | None, revision: str | None, where: object, field: str, suf
         if not path.startswith(REMOTE) or len(path.removeprefix(REMOTE).split("/")) < 3 or "@" in path:
             raise InputError(where, f"{field}.path", f"is {path!r}", f"{REMOTE}OWNER/NAME/FILE, with the commit under revision")
         if not revision:
-            raise InputError(where, f"{field}.revision", f"missing, and {path!r} is on the hub", "the commit to read, 40 hexadecimal digits")
-    elif revision:
+            raise InputError(
+                where,
+                f"{field}.revision",
+                f"missing, and {path!r} is on the hub",
+                f"the commit to read, 40 hexadecimal digits, or {FILL_IN} until you know it",
+            )
+    elif revision and revision != FILL_IN:
         raise InputError(where, f"{field}.revision", f"is given, but {path!r} is a file here", "null, or an hf:// path")
     elif not files(path):
         raise InputError(where, f"{field}.path", f"{path!r} does not exist", f"an existing file ({kinds})")
