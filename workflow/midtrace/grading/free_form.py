@@ -5,6 +5,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from midtrace.grading.comparison import Comparer
+from midtrace.latex import boxed
 
 LONGEST = 1000  # characters of an answer; more is no answer
 _EMPTY = re.compile(r"\W*(?:(?:final\s+)?answer)?\W*", re.IGNORECASE)
@@ -21,11 +22,6 @@ _WORDS = re.compile(
     re.IGNORECASE,
 )
 _comparer = Comparer()
-
-
-def boxed(text: str) -> list[str]:
-    """The contents of all ``\\boxed{}`` of a text, with braces up to two deep inside."""
-    return re.findall(r"\\boxed\s*\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}", text)
 
 
 def parse_math(text: str) -> str | None:
