@@ -12,6 +12,7 @@ import polars as pl
 
 from midtrace import config as study_config
 from midtrace import dialects, tables
+from midtrace.config.reading import conform
 from midtrace.engines.fake import FakeEngine
 from midtrace.seeds import stable_hash
 
@@ -157,6 +158,13 @@ def small_config(**changes: Any) -> dict[str, Any]:
         "inference": INFERENCE,
     }
     return {**config, **changes}
+
+
+def benchmark_entry(loader: str, path: str | Path | None = None, answer_kind: str = "choice", **values: Any) -> dict[str, Any]:
+    """The entry of a benchmark in a valid config, with its name, as the settings of stage items have it."""
+    given = {"loader": loader, "answer_kind": answer_kind, "path": path and str(path), **values}
+    filled = conform(small_config(benchmarks={"toy": given}), "builders")["benchmarks"]["toy"]
+    return {"name": "toy", **filled}
 
 
 def item_files(path: str | Path) -> list[str]:

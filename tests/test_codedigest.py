@@ -99,7 +99,7 @@ def test_the_engine_decides_which_engine_counts(package):
 
 
 def test_a_better_parser_repeats_only_the_grading(package):
-    scripts = ("generate_traces", "continue_cuts", "probe_cuts", "cut_traces", "grade_traces", "grade_continuations")
+    scripts = ("sample_items", "generate_traces", "continue_cuts", "probe_cuts", "cut_traces", "grade_traces", "grade_continuations")
     before = {script: digest(package, script) for script in scripts}
     edit(package, "grading/choice.py", CODE)
     changed = {script for script, value in before.items() if digest(package, script) != value}

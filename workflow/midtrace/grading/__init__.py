@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from midtrace import prompts, tables
+from midtrace.errors import InputError
 from midtrace.grading.choice import parse_choice
 from midtrace.grading.code import extract_program, grade_code, grade_programs
 from midtrace.grading.free_form import grade_math, parse_math
@@ -54,6 +55,8 @@ def grade(text: str, item: Mapping[str, Any], labels: Sequence[str]) -> tuple[st
     tuple
         The parsed answer (None: unparsed) and whether it is right (unparsed is wrong).
     """
+    if item["answer"] is None and item["answer_kind"] != "code":
+        raise InputError(f"item {item['item_id']}", "answer", "is unknown, so nothing can be graded against it", "an item with an answer")
     if item["answer_kind"] == "choice":
         answer = parse_choice(text, labels)
         return answer, answer == item["answer"]

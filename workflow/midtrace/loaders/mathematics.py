@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from midtrace.grading.free_form import boxed
+from midtrace.latex import boxed
 from midtrace.loaders.loader import ID, TEXT, Loader, Row, Settings, UnusableError, text
 
 AIME_ANSWERS = range(1000)
