@@ -1,5 +1,6 @@
 # Paths and settings shared by all rules. No rule here.
 import re
+from pathlib import Path
 
 from midtrace import devices, interruption_config
 from midtrace.figures import catalogue
@@ -180,3 +181,9 @@ def figure_files(*formats):
 def text_table_files():
     """Decomposition tables for readers."""
     return expand(f"{RESULTS}/tables/{{table}}.{{format}}", table=TABLES, format=["csv", "tex"])
+
+
+def report_templates():
+    """The templates of the report."""
+    folder = Path(workflow.basedir, "workflow/midtrace/report")
+    return sorted(path for path in folder.iterdir() if path.suffix in (".j2", ".css"))

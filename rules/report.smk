@@ -20,6 +20,7 @@ rule write_report:
         control_tables=control_files(),
         figures=figure_files("svg"),
         interruptions=interruption_figures(),
+        interruption_tables=interruption_tables()[:1],
     output:
         report(f"{RESULTS}/report.html", caption="../workflow/report/report.rst", category="Report"),
     log:
@@ -30,7 +31,7 @@ rule write_report:
         study=config["study"],
         settings=settings_of("report"),
         code=code_of("write_report.py"),
-        template=study_config.file_hash(f"{workflow.basedir}/workflow/midtrace/report.html.j2"),
+        template=[study_config.file_hash(str(path)) for path in report_templates()],
     message:
         "write_report"
     script:

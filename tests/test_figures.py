@@ -10,6 +10,7 @@ from midtrace import tables
 from midtrace.decomposition import shape
 from midtrace.errors import InputError
 from midtrace.figures import catalogue, panels, run, style
+from midtrace.figures.parts import Parts
 from midtrace.figures.text_tables import latex_escape, latex_number, write_csv, write_tex
 
 KINDS = [kind.name for kind in catalogue.KINDS]
@@ -22,7 +23,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return make(tmp_path_factory.mktemp("made"))
 
 
-def parts(made: Made, benchmark: str, **changes) -> panels.Parts:
+def parts(made: Made, benchmark: str, **changes) -> Parts:
     found = run.read_decomposition(made.decomposition, made.figure_settings["analysis"])
     found.update(changes)
     runs, chance = run.read_runs(made.inputs["traces"]), run.chance_level(made.inputs["item_tables"])
@@ -34,8 +35,9 @@ def test_a_config_says_which_figures_there_are(made: Made):
     assert "decomposition_tiny_chains" in stems
     assert "planted" in stems
     # Free-form answers are not probed.
-    assert {stem for stem in stems if stem.endswith("_free")} == {f"{kind}_tiny_free" for kind in ("decomposition", "policy", "matched", "lengths")}
-    without = {**made.figure_settings, "controls": False, "analysis": {**made.figure_settings["analysis"], "planted": None}}
+    unprobed = ("decomposition", "policy", "matched", "lengths", "methods")
+    assert {stem for stem in stems if stem.endswith("_free")} == {f"{kind}_tiny_free" for kind in unprobed}
+    without = {**made.figure_settings, "asked": {"controls": False}, "analysis": {**made.figure_settings["analysis"], "planted": None}}
     assert not [stem for stem in catalogue.stems(without) if stem.startswith(("controls", "planted"))]
 
 
@@ -48,7 +50,7 @@ def test_two_figures_of_one_name_are_refused(made: Made):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_rows_give_a_note_and_no_crash(kind: str):
-    figure = panels.draw(kind, panels.Parts(EMPTY, NO_RUNS, [("low", "high")], None, 0.03))
+    figure = panels.draw(kind, Parts(EMPTY, NO_RUNS, [("low", "high")], None, 0.03))
     assert "Nothing to draw" in figure.texts[0].get_text()
 
 
@@ -62,7 +64,7 @@ def test_what_is_drawn_is_what_the_catalogue_says(made: Made, kind: str, benchma
     assert bool(figure.axes) is not empty
 
 
-@pytest.mark.parametrize("kind", ["policy", "decomposition", "matched", "validity", "planted"])
+@pytest.mark.parametrize("kind", ["policy", "decomposition", "matched", "validity", "falsifier", "planted"])
 def test_parts_without_intervals_or_with_one_side_only_are_drawn(made: Made, kind: str):
     found = run.read_decomposition(made.decomposition, made.figure_settings["analysis"])
     bare = {name: frame.with_columns(ci_low=pl.lit(None, pl.Float64), ci_high=pl.lit(None, pl.Float64)) for name, frame in found.items()}
@@ -81,7 +83,7 @@ def test_names_are_text_and_not_mathematics(made: Made, tmp_path: Path):
         name: frame.with_columns(pl.col("treatment").replace("low", HOSTILE_ARM)) for name, frame in found.items() if name != catalogue.STUDY_WIDE
     }
     own = parts(made, "chains", **hostile)
-    own = panels.Parts(own.tables, own.runs, [(HOSTILE_ARM, "high")], own.chance, own.margin)
+    own = Parts(own.tables, own.runs, [(HOSTILE_ARM, "high")], own.chance, own.margin)
     for kind in ("policy", "decomposition", "matched"):
         style.save(panels.draw(kind, own), [tmp_path / f"{kind}.svg"])
         assert "<x>" not in (tmp_path / f"{kind}.svg").read_text()
@@ -173,3 +175,32 @@ def test_an_empty_table_has_its_header(tmp_path: Path):
     write_tex(EMPTY["controls"], tmp_path / "controls.tex")
     assert (tmp_path / "controls.csv").read_text().startswith("model,benchmark")
     assert "no rows" in (tmp_path / "controls.tex").read_text()
+
+
+def test_every_method_of_inference_is_drawn_at_the_headline(made: Made):
+    figure = panels.draw("methods", parts(made, "chains"))
+    labels = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert labels == [
+        *("items, percentile", "items, BCa", "nested: items, replicates", "two-way: items x replicates", "crossed intercepts"),
+        *("replicate 0 alone", "replicate 1 alone"),
+    ]
+    assert len(figure.axes) == 2 * 3  # two comparisons; Y, Y_sym, equal length
+
+
+def test_methods_are_not_drawn_where_the_config_asks_for_none(made: Made):
+    settings = made.figure_settings
+    assert "methods_tiny_chains" in catalogue.stems(settings)
+    assert "methods_tiny_chains" not in catalogue.stems({**settings, "asked": {**settings["asked"], "methods": False}})
+
+
+def test_the_falsifier_leaves_out_shares_with_a_single_item(made: Made):
+    own = parts(made, "chains")
+    table = own.tables["falsifier"]
+    assert panels.draw("falsifier", own).axes
+    alone = table.with_columns(n_items=pl.lit(1, pl.Int64))
+    assert not panels.draw("falsifier", Parts({**own.tables, "falsifier": alone}, own.runs, own.comparisons, own.chance, own.margin)).axes
+
+
+def test_methods_need_the_lengths_that_choose_their_horizon(made: Made):
+    own = parts(made, "chains", lengths=EMPTY["lengths"])
+    assert not panels.draw("methods", own).axes

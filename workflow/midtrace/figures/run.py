@@ -9,6 +9,7 @@ import polars as pl
 from midtrace import tables
 from midtrace.errors import InputError
 from midtrace.figures import catalogue, panels, style
+from midtrace.figures.parts import Parts
 from midtrace.figures.text_tables import write_csv, write_tex
 
 
@@ -42,12 +43,12 @@ def chance_level(paths: Sequence[str | Path]) -> dict[str, float]:
 
 def parts_of(
     found: Mapping[str, pl.DataFrame], runs: pl.DataFrame, chance: Mapping[str, float], settings: Mapping[str, Any], model: str, benchmark: str
-) -> panels.Parts:
-    """What the figures of one model and benchmark are drawn from; see :class:`midtrace.figures.panels.Parts`."""
+) -> Parts:
+    """What the figures of one model and benchmark are drawn from; see :class:`midtrace.figures.parts.Parts`."""
     analysis = settings["analysis"]
     order = {arm: place for place, arm in enumerate(settings["arms"])}
     own = catalogue.of(runs, model, benchmark)
-    return panels.Parts(
+    return Parts(
         {name: frame if name == catalogue.STUDY_WIDE else catalogue.of(frame, model, benchmark) for name, frame in found.items()},
         own.sort(pl.col("arm").replace_strict(order, default=len(order), return_dtype=pl.Int64), maintain_order=True),
         [(c["treatment"], c["reference"]) for c in analysis["comparisons"]],

@@ -9,13 +9,26 @@ from typing import Any
 import jinja2
 import polars as pl
 
-from midtrace import __version__, captions, example, interruption_figures, tables, verdicts
+from midtrace import __version__, captions, example, tables, verdicts
 from midtrace.figures import catalogue
-from midtrace.figures.panels import CONTROLS
 from midtrace.figures.run import chance_level, read_decomposition, read_runs
-from midtrace.verdicts import Estimate, Headline, number, plain, points
+from midtrace.report import interruptions
+from midtrace.report.checks import (
+    agreement_rows,
+    control_rows,
+    drift_rows,
+    early_rows,
+    falsifier_rows,
+    method_rows,
+    planted_row,
+    readout_counts,
+    replicate_rows,
+    text_rows,
+)
+from midtrace.report.provenance import making
+from midtrace.verdicts import Headline, number, p_value, plain, points
 
-TEMPLATE = Path(__file__).with_name("report.html.j2")
+TEMPLATE = Path(__file__).with_name("page.html.j2")
 READOUTS = {"terminal": "Y", "terminal_continuation": "Y (continuation)", "symmetric": "Y_sym"}
 VERDICTS = {
     "better": "treatment better",
@@ -49,7 +62,8 @@ def run(
     decomposition
         Table name -> file of ``decomposition/``.
     inputs
-        Shards by stage: ``item_tables``, ``traces``, ``readouts``, ``control_tables``.
+        Shards by stage: ``item_tables``, ``traces``, ``readouts``, ``control_tables``;
+        ``interruption_tables``: the estimates of interruptions, if any.
     figures
         SVG files.
     output
@@ -68,7 +82,7 @@ def render(context: Mapping[str, Any]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATE.parent), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals.update(points=points, plain=plain, number=number)
+    environment.globals.update(points=points, plain=plain, number=number, p_value=p_value)
     return environment.get_template(TEMPLATE.name).render(context)
 
 
@@ -107,13 +121,16 @@ def gather(
         planted = {
             "uri": uris[catalogue.STUDY_WIDE],
             "caption": captions.caption("planted", _facts(settings, "All items of the study.", "probe")),
-            "rows": [_planted_row(row) for row in found["planted"].iter_rows(named=True)],
+            "rows": [planted_row(row) for row in found["planted"].iter_rows(named=True)],
+            "n_planted": found["planted"]["covered"].count(),
+            "n_covered": int(found["planted"]["covered"].sum()),
         }
     return {
         "study": study,
         "sections": sections,
         "planted": planted,
-        "interruptions": interruption_parts(uris),
+        "interruptions": interruptions.figures(uris),
+        "interruption_rows": interruptions.rows(inputs.get("interruption_tables", ())),
         "example": shown,
         "making": making(inputs),
         "arms": {name: settings["arms"][name] for name in [*settings["figures"]["arms"], *settings["arms"]]},
@@ -129,15 +146,6 @@ def gather(
         "tools": {name: importlib.metadata.version(name) for name in ("matplotlib", "numpy", "polars", "scipy", "statsmodels")},
         "questions": {kind.name: kind.question for kind in catalogue.KINDS},
     }
-
-
-def interruption_parts(uris: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The figures of interruptions, with captions, in the order of their names."""
-    return [
-        {"name": f"figure-{stem}", "uri": uri, "alt": f"Figure: {stem}.", "caption": interruption_figures.caption_of(stem)}
-        for stem, uri in uris.items()
-        if stem.startswith("interruptions")
-    ]
 
 
 def data_uri(path: str | Path) -> str:
@@ -208,7 +216,12 @@ def section_of(
         "arms": [arm_row(own, mine, reads, arm) for arm in settings["figures"]["arms"] if arm in set(mine["arm"])],
         "controls": control_rows(own["controls"]),
         "drift": drift_rows(own["retokenisation"], settings["figures"]["arms"]),
-        "agreement": agreement_rows(own["validity"], settings["figures"]["arms"]),
+        "agreement": agreement_rows(own["agreement"], settings["figures"]["arms"]),
+        "falsifier": falsifier_rows(own["falsifier"], analysis["comparisons"]),
+        "methods": [entry for row in rows if row for entry in method_rows(own["inference"], row)],
+        "early": [entry for row in rows if row and (entry := early_rows(own, row))],
+        "replicates": replicate_rows(own["replicates"], settings["figures"]["arms"]),
+        "text_only": text_rows(own["sensitivity"]),
     }
 
 
@@ -247,117 +260,3 @@ def arm_row(own: Mapping[str, pl.DataFrame], runs: pl.DataFrame, reads: pl.DataF
         "ties": int(counted["ties"].sum()),
         "infinite": int(counted["infinite"].sum()),
     }
-
-
-def readout_counts(paths: Sequence[str | Path], runs: pl.DataFrame) -> pl.DataFrame:
-    """Readouts, and among them flagged ones, by ``model``, ``benchmark`` and ``arm``: ``readouts``, ``low_mass``, ``ties``, ``infinite``."""
-    keys = ["model", "benchmark", "arm"]
-    if not paths:
-        return pl.DataFrame(schema={**dict.fromkeys(keys, pl.String), **dict.fromkeys(("readouts", "low_mass", "ties", "infinite"), pl.Int64)})
-    return (
-        pl.scan_parquet([Path(path) for path in paths], glob=False)
-        .select("trace_id", "low_mass", "tie", infinite=pl.col("gold_log_odds").is_infinite())
-        .join(runs.lazy().select("trace_id", *keys), on="trace_id")
-        .group_by(keys)
-        .agg(readouts=pl.len(), low_mass=pl.col("low_mass").sum(), ties=pl.col("tie").sum(), infinite=pl.col("infinite").sum())
-        .sort(keys)
-        .collect()
-    )
-
-
-def _estimate(row: Mapping[str, Any] | None) -> Estimate | None:
-    if row is None or row["estimate"] is None:
-        return None
-    return Estimate(row["estimate"], row["ci_low"], row["ci_high"], row["n_items"], row["n_pairs"])
-
-
-def control_rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Controls in words: accuracy, share that follows the stated option, chance."""
-    found = []
-    present = list(dict.fromkeys(frame.select("control", "position").iter_rows()))
-    for key in [*(key for key in CONTROLS if key in present), *(key for key in present if key not in CONTROLS)]:
-        rows = {row["estimand"]: row for row in frame.filter(pl.col("control") == key[0], pl.col("position") == key[1]).iter_rows(named=True)}
-        found.append(
-            {
-                "name": CONTROLS.get(key, " ".join(key)),
-                "accuracy": _estimate(rows.get("accuracy")),
-                "follows": _estimate(rows.get("follows_stated")),
-                "chance": _estimate(rows.get("chance")),
-            }
-        )
-    return found
-
-
-def drift_rows(frame: pl.DataFrame, arms: Sequence[str]) -> dict[str, Any]:
-    """Share of traces that a decode-encode round trip changes, by arm: anywhere, and within the first B tokens at up to four horizons."""
-    horizons = sorted(set(frame.filter(pl.col("horizon") > 0)["horizon"]))
-    shown = sorted({horizons[round(step * (len(horizons) - 1) / 3)] for step in range(4)}) if horizons else []
-    found = []
-    for arm in arms:
-        own = frame.filter(pl.col("treatment") == arm)
-        whole = verdicts.one(own, estimand="trace_drift")
-        if whole is not None:
-            found.append({"arm": arm, "whole": whole, "prefixes": [verdicts.one(own, estimand="prefix_drift", horizon=h) for h in shown]})
-    return {"horizons": shown, "rows": found}
-
-
-def agreement_rows(frame: pl.DataFrame, arms: Sequence[str]) -> list[dict[str, Any]]:
-    """Per arm: agreement of the probe with the natural answer on whole blocks, and the lowest agreement with the continuation."""
-    found = []
-    for arm in arms:
-        own = frame.filter(pl.col("treatment") == arm, pl.col("estimate").is_not_null())
-        continued = own.filter(pl.col("estimand") == "probe_continuation").sort("estimate", "horizon")
-        lowest = continued.row(0, named=True) if len(continued) else None
-        whole = verdicts.one(own, estimand="probe_natural_complete")
-        if whole is not None or lowest is not None:
-            found.append({"arm": arm, "whole": whole, "lowest": _estimate(lowest), "horizon": lowest and lowest["horizon"]})
-    return found
-
-
-def _planted_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    bounds = {(False, False): "", (True, False): f"at least {row['low']:g}" if row["low"] is not None else ""}
-    low, high = row["low"], row["high"]
-    bound = bounds.get((low is not None, high is not None))
-    if bound is None:
-        bound = f"{low:g} to {high:g}" if low is not None else f"at most {high:g}"
-    return {
-        "effect": row["estimand"],
-        "planted": row["planted"],
-        "promised": bound.replace("-", verdicts.MINUS),
-        "measured": _estimate(row),
-        "covered": {None: "", True: "covered", False: "not covered"}[row["covered"]],
-        "holds": {None: "", True: "kept", False: "broken"}[row["holds"] if bound else None],
-    }
-
-
-def making(inputs: Mapping[str, Sequence[str | Path]]) -> list[dict[str, Any]]:
-    """How the traces of each model were made, from the metadata of their files: one entry per model with (what, values) pairs."""
-    found: dict[str, dict[str, dict[str, None]]] = {}
-
-    def add(model: str, what: str, value: object) -> None:
-        if value is not None:
-            found.setdefault(model, {}).setdefault(what, {})[str(value)] = None
-
-    for path in inputs["traces"]:
-        meta = tables.read_metadata(path)
-        entry = meta["identity"]["model"]
-        name = entry["name"]
-        source = Path(entry["source"])
-        add(name, "model", source.name if source.is_absolute() else entry["source"])  # a folder of one's own machine is nobody's business
-        add(name, "revision", entry["revision"])
-        add(name, "weights (hash or revision)", entry["weights"])
-        add(name, "vocabulary (hash)", meta.get("tokenizer"))
-        add(name, "dialect", entry["dialect"])
-        add(name, "engine", " ".join(filter(None, [entry["engine"], meta.get("engine_version")])))
-        add(name, "device", meta.get("device"))
-        add(name, "precision", entry["dtype"])
-        add(name, "sampling", ", ".join(f"{key} {value:g}" for key, value in entry["sampling"].items()))
-        add(name, "token cap", entry["max_tokens"])
-        add(name, "base seed", meta["identity"]["seed"])
-        add(name, "midtrace", meta["version"])
-        add(name, "schema of tables", meta["schema_version"])
-    for path in inputs.get("readouts", ()):
-        meta = tables.read_metadata(path)
-        name = meta["identity"]["replay"]["traces"]["model"]["name"]
-        add(name, "forced close and stem (token ids)", " ".join(map(str, meta["suffix_ids"])) if "suffix_ids" in meta else None)
-    return [{"model": model, "facts": [(what, "; ".join(values)) for what, values in facts.items()]} for model, facts in found.items()]

@@ -1,0 +1,40 @@
+"""How the traces of a study were made, from the metadata of its files."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from midtrace import tables
+
+
+def making(inputs: Mapping[str, Sequence[str | Path]]) -> list[dict[str, Any]]:
+    """How the traces of each model were made, from the metadata of their files: one entry per model with (what, values) pairs."""
+    found: dict[str, dict[str, dict[str, None]]] = {}
+
+    def add(model: str, what: str, value: object) -> None:
+        if value is not None:
+            found.setdefault(model, {}).setdefault(what, {})[str(value)] = None
+
+    for path in inputs["traces"]:
+        meta = tables.read_metadata(path)
+        entry = meta["identity"]["model"]
+        name = entry["name"]
+        source = Path(entry["source"])
+        add(name, "model", source.name if source.is_absolute() else entry["source"])  # a folder of one's own machine is nobody's business
+        add(name, "revision", entry["revision"])
+        add(name, "weights (hash or revision)", entry["weights"])
+        add(name, "vocabulary (hash)", meta.get("tokenizer"))
+        add(name, "dialect", entry["dialect"])
+        add(name, "engine", " ".join(filter(None, [entry["engine"], meta.get("engine_version")])))
+        add(name, "device", meta.get("device"))
+        add(name, "precision", entry["dtype"])
+        add(name, "sampling", ", ".join(f"{key} {value:g}" for key, value in entry["sampling"].items()))
+        add(name, "token cap", entry["max_tokens"])
+        add(name, "base seed", meta["identity"]["seed"])
+        add(name, "midtrace", meta["version"])
+        add(name, "schema of tables", meta["schema_version"])
+    for path in inputs.get("readouts", ()):
+        meta = tables.read_metadata(path)
+        name = meta["identity"]["replay"]["traces"]["model"]["name"]
+        add(name, "forced close and stem (token ids)", " ".join(map(str, meta["suffix_ids"])) if "suffix_ids" in meta else None)
+    return [{"model": model, "facts": [(what, "; ".join(values)) for what, values in facts.items()]} for model, facts in found.items()]
