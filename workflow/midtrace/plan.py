@@ -1,7 +1,8 @@
 """What a study will take, before anything runs: rows of each stage, tokens, disk and hours.
 
 Counts follow from the config; tokens rest on how long runs are assumed to be (``plan.mean_tokens``, else ``max_tokens``), and every run is taken
-to end its reasoning. So rows of traces are exact, all others are what there is at most.
+to end its reasoning. So rows of traces are exact. Of a run without an end there are fewer cuts, probes and interruptions, and it is continued at
+every horizon.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +38,7 @@ class Shard:
     path
         Where it will be, below ``results/{study}/``.
     rows
-        Rows that it will have at most.
+        Rows that it will have, if all runs end and are as long as assumed.
     decoded, prefilled
         Tokens that are sampled, and tokens that are read: prompts and prefixes, each once per trace and context, as engines with a prefix cache do.
     stored

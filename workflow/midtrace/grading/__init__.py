@@ -55,7 +55,9 @@ def grade(text: str, item: Mapping[str, Any], labels: Sequence[str]) -> tuple[st
     tuple
         The parsed answer (None: unparsed) and whether it is right (unparsed is wrong).
     """
-    if item["answer"] is None and item["answer_kind"] != "code":
+    if item["answer_kind"] == "code":
+        raise InputError(f"item {item['item_id']}", "answer_kind", "is code, which its tests decide", "the tests table of its benchmark")
+    if item["answer"] is None:
         raise InputError(f"item {item['item_id']}", "answer", "is unknown, so nothing can be graded against it", "an item with an answer")
     if item["answer_kind"] == "choice":
         answer = parse_choice(text, labels)
