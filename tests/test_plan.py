@@ -35,10 +35,9 @@ def test_files_and_rows_are_those_that_the_study_made(study: Study, planned: pl.
     for path, rows in own.select("path", "rows").iter_rows():
         if stage == "traces" or (all_end and stage in ("cuts", "probes")):
             assert made(study, path) == rows
-        elif stage == "continuations":  # a run without an end is continued at every horizon
-            n = study.config["benchmarks"]["chains"]["n"]
-            matched = rows - n * sum(horizon < study.config["models"]["embedded"]["max_tokens"] for horizon in study.config["horizons"])
-            assert made(study, path) <= n * len(study.config["horizons"]) + matched
+        elif stage == "continuations":  # a run without an end is continued at every horizon and fraction
+            config = study.config
+            assert made(study, path) <= config["benchmarks"]["chains"]["n"] * (len(config["horizons"]) + len(config["fractions"]) + 1)
         else:
             assert made(study, path) <= rows
 
