@@ -1,7 +1,9 @@
-"""Plan: what the study will take. Prints rows, tokens, disk and hours; makes no file and needs no GPU, weights or network."""
+"""Plan: what the study will take. Prints rows, tokens, disk and hours; writes nothing but its log and needs no GPU, weights or network."""
 
 
 rule plan:
+    log:
+        f"{LOGS}/plan.log",
     localrule: True
     conda:
         "../envs/analysis.yaml"

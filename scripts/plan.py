@@ -1,12 +1,18 @@
 """Print what a study will take; nothing is run."""
 
-from midtrace import plan
+import os
+
+from midtrace import logs, plan
 
 
-def main(config: dict, results: str) -> None:
+def main(config: dict, results: str) -> str:
     """See :func:`midtrace.plan.describe`."""
-    print(plan.describe(config, results), end="")
+    return plan.describe(config, results)
 
 
 if __name__ == "__main__":
-    main(snakemake.params.config, snakemake.params.results)
+    terminal = os.dup(1)
+    with logs.to_log(snakemake.log[0]):
+        text = main(snakemake.params.config, snakemake.params.results)
+        print(text, end="")
+        os.write(terminal, text.encode())
