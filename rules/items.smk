@@ -12,7 +12,7 @@ rule items:
 
 rule sample_items:
     output:
-        items=f"{RESULTS}/items/{{benchmark}}.parquet",
+        item_table=f"{RESULTS}/items/{{benchmark}}.parquet",
         excluded=f"{RESULTS}/items/{{benchmark}}.excluded.parquet",
         tests=f"{RESULTS}/items/{{benchmark}}.tests.parquet",
     log:

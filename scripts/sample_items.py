@@ -10,4 +10,4 @@ def main(output: str, excluded: str, tests: str, study: str, settings: dict) -> 
 
 if __name__ == "__main__":
     with logs.to_log(snakemake.log[0]):
-        main(snakemake.output.items, snakemake.output.excluded, snakemake.output.tests, snakemake.params.study, snakemake.params.settings)
+        main(snakemake.output.item_table, snakemake.output.excluded, snakemake.output.tests, snakemake.params.study, snakemake.params.settings)
