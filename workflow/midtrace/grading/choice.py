@@ -7,9 +7,9 @@ from collections.abc import Sequence
 # Quantifiers are possessive: an answer of a thousand spaces must not take a minute.
 _MARKS = r"(?:[(\[{*_`\"'$\s]|\\(?![a-z]))*+"
 _LABEL = rf"{_MARKS}(?:\\[a-z]++\s*+\{{{_MARKS})*+(?:(?:option|choice|letter)\b{_MARKS})?(?P<label>[A-Za-z])(?![A-Za-z0-9]|'[a-z])"
-_NOUN = r"(?:answer|choice|option|letter)"
+_NOUN = r"(?:answer|ans|choice|option|letter)"
 _SURELY = r"(?:(?:therefore|thus|hence|then|clearly|indeed|actually|definitely|simply|most|likely|probably|still)\b[\s,]*+)*+"
-_IS = rf"(?:(?:is|must\s+be|should\s+be|would\s+be)\b[\s,]*+{_SURELY}|[:=])[\s*_`:=]*+"
+_IS = rf"(?:(?:is|(?:must|should|would|will)\s+be)\b[\s,]*+{_SURELY}|[:=]|[-\u2013\u2014]\s)[\s*_`:=]*+"
 _STATEMENTS = (
     re.compile(rf"\\boxed\s*\{{{_LABEL}", re.IGNORECASE),
     re.compile(rf"[\"'](?:\w+[_ ])?{_NOUN}(?:[_ ]\w+)?[\"']\s*:{_LABEL}", re.IGNORECASE),

@@ -46,7 +46,7 @@ GPQA = Loader(
 def _aqua_rat(row: Row, settings: Settings) -> dict[str, Any]:
     options = []
     for label, option in zip(labels(26), row["options"] or [], strict=False):
-        match = re.fullmatch(rf"\s*{label}\s*\)(.*)", option or "", re.DOTALL)
+        match = re.fullmatch(rf"\s*(?:{label}\s*\)\s*)+(.*)", option or "", re.DOTALL)  # one item letters them twice
         if not match:
             raise UnusableError("options are not lettered in order")
         options.append(match[1])
