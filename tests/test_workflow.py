@@ -291,6 +291,8 @@ EDITS: dict[str, tuple[Callable[[Checkout], object], set[str], set[str]]] = {
     ),
     "resamples": (_config(lambda config: config["inference"].update(resamples=300)), {"decompose"}, ANALYSIS),
     "the order of keys": (_config(_reorder), set(), set()),
+    "what the plan assumes": (_config(lambda config: config.update(plan={"decode": 77})), set(), set()),
+    "limits of programs, in a study without any": (_config(lambda config: config.update(code={"seconds": 9})), set(), set()),
     "the order of arms": (
         _config(lambda config: config.update(arms={arm: config["arms"][arm] for arm in reversed(config["arms"])})),
         set(),

@@ -163,9 +163,9 @@ def controls_settings(config: Mapping[str, Any], model: str, benchmark: str) -> 
 
 def outcomes_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What determines the outcomes: the config without what is only done with them."""
-    later = ("study", "inference", "validity", "planted", "interruptions", "plan")
+    later = ("study", "inference", "validity", "planted", "interruptions", "plan", "code")
     models = {name: _without_machine(entry) for name, entry in config["models"].items()}
-    return _sorted({**{key: value for key, value in config.items() if key not in later}, "models": models})
+    return _sorted({**{key: value for key, value in config.items() if key not in later}, "models": models, "code": code_settings(config)})
 
 
 def analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:
