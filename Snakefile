@@ -40,6 +40,7 @@ include: "rules/decomposition.smk"
 include: "rules/claims.smk"
 include: "rules/figures.smk"
 include: "rules/report.smk"
+include: "rules/plan.smk"
 
 
 # A stage's target asks for every file up to there, not only for the last: one that was deleted is made again.

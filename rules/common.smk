@@ -15,7 +15,6 @@ MODELS = study_config.selected(config, "models")
 BENCHMARKS = study_config.selected(config, "benchmarks")
 CHOICE_BENCHMARKS = study_config.choice_benchmarks(config)
 ARMS = study_config.arms(config)
-REPLICATES = list(range(config["replicates"]))
 INTERVENTIONS = interruption_config.interventions(config)
 NOTHING = "(?!)"  # a wildcard constraint that admits no name
 # Tables of interruptions that have a figure.
@@ -37,7 +36,17 @@ wildcard_constraints:
 
 def shards(folder, benchmarks=BENCHMARKS):
     """The files of a stage, one per model, benchmark, arm and replicate."""
-    return expand(f"{RESULTS}/{folder}/{SHARD}.parquet", model=MODELS, benchmark=benchmarks, arm=ARMS, replicate=REPLICATES)
+    return [
+        path
+        for benchmark in benchmarks
+        for path in expand(
+            f"{RESULTS}/{folder}/{SHARD}.parquet",
+            model=MODELS,
+            benchmark=benchmark,
+            arm=ARMS,
+            replicate=range(study_config.replicates(config, benchmark)),
+        )
+    ]
 
 
 def settings_of(stage, module=study_config):
@@ -101,6 +110,26 @@ def readouts_if_choice(wildcards):
     return f"{RESULTS}/readouts/{wildcards.model}/{wildcards.benchmark}/{wildcards.arm}/r{wildcards.replicate}.parquet"
 
 
+def is_code(wildcards):
+    """Whether the answers of a job's benchmark are programs."""
+    return config["benchmarks"][wildcards.benchmark.removesuffix(study_config.REVISED)]["answer_kind"] == "code"
+
+
+def tests_if_code(wildcards):
+    """The tests of a benchmark of code."""
+    return f"{RESULTS}/items/{wildcards.benchmark}.tests.parquet" if is_code(wildcards) else []
+
+
+def programs_if_code(wildcards):
+    """A params function: how programs are run, for a benchmark of code."""
+    return config["code"] if is_code(wildcards) else None
+
+
+def grading_threads(wildcards):
+    """Programs at a time; other answers are graded one by one."""
+    return 4 if is_code(wildcards) else 1
+
+
 def reference_traces(wildcards):
     """Raw traces, replicate 0, of the reference arm of the first comparison: the runs that the controls take apart."""
     reference = config["comparisons"][0]["reference"]
@@ -135,7 +164,7 @@ def interruption_shards(folder):
             model=MODELS,
             benchmark=benchmark,
             arm=interruption_config.arms(config),
-            replicate=interruption_config.replicates(config),
+            replicate=interruption_config.replicates(config, benchmark),
             intervention=interruption_config.interventions(config, benchmark),
         )
     ]
@@ -143,13 +172,17 @@ def interruption_shards(folder):
 
 def interruption_base_traces():
     """Raw traces that interruptions start from or are held against."""
-    return expand(
-        f"{RESULTS}/raw/traces/{SHARD}.parquet",
-        model=MODELS,
-        benchmark=interruption_config.bases(config),
-        arm=interruption_config.arms(config),
-        replicate=interruption_config.replicates(config),
-    )
+    return [
+        path
+        for base in interruption_config.bases(config)
+        for path in expand(
+            f"{RESULTS}/raw/traces/{SHARD}.parquet",
+            model=MODELS,
+            benchmark=base,
+            arm=interruption_config.arms(config),
+            replicate=interruption_config.replicates(config, base),
+        )
+    ]
 
 
 def interrupted_traces(wildcards):

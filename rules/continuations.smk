@@ -47,15 +47,18 @@ rule grade_continuations:
         cuts=rules.cut_traces.output[0],
         raw=rules.continue_cuts.output[0],
         readouts=readouts_if_choice,
+        tests=tests_if_code,
     output:
         f"{RESULTS}/continuations/{SHARD}.parquet",
     log:
         f"{LOGS}/grade_continuations/{SHARD}.log",
     conda:
         "../envs/analysis.yaml"
+    threads: grading_threads
     params:
         study=config["study"],
         settings=settings_of("continuation"),
+        programs=programs_if_code,
         code=code_of("grade_continuations.py"),
     message:
         f"grade_continuations {JOB}"

@@ -49,15 +49,18 @@ rule grade_interruptions:
         fresh=rules.grade_traces.output[0],
         traces=interrupted_traces,
         raw=rules.interrupt_traces.output[0],
+        tests=tests_if_code,
     output:
         f"{RESULTS}/interruptions/{SHARD}/{{intervention}}.parquet",
     log:
         f"{LOGS}/grade_interruptions/{SHARD}/{{intervention}}.log",
     conda:
         "../envs/analysis.yaml"
+    threads: grading_threads
     params:
         study=config["study"],
         settings=settings_of("interruption_grading", interruption_config),
+        programs=programs_if_code,
         code=code_of("grade_interruptions.py"),
     message:
         f"grade_interruptions {JOB}/{{wildcards.intervention}}"

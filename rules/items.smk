@@ -1,6 +1,7 @@
-"""Items: load or generate, check, draw.
+"""Items: load or generate, leave out what cannot be used, draw.
 
 Makes items/{benchmark}.parquet: one row per item; key item_id; question, options, answer, stratum.
+Beside it: {benchmark}.excluded.parquet, the rows of the source that are no items, with reasons; {benchmark}.tests.parquet, the tests of code items.
 """
 
 
@@ -11,7 +12,9 @@ rule items:
 
 rule sample_items:
     output:
-        f"{RESULTS}/items/{{benchmark}}.parquet",
+        item_table=f"{RESULTS}/items/{{benchmark}}.parquet",
+        excluded=f"{RESULTS}/items/{{benchmark}}.excluded.parquet",
+        tests=f"{RESULTS}/items/{{benchmark}}.tests.parquet",
     log:
         f"{LOGS}/sample_items/{{benchmark}}.log",
     conda:

@@ -41,15 +41,18 @@ rule grade_traces:
     input:
         raw=rules.generate_traces.output[0],
         item_table=rules.sample_items.output[0],
+        tests=tests_if_code,
     output:
         f"{RESULTS}/traces/{SHARD}.parquet",
     log:
         f"{LOGS}/grade_traces/{SHARD}.log",
     conda:
         "../envs/analysis.yaml"
+    threads: grading_threads
     params:
         study=config["study"],
         settings=settings_of("traces"),
+        programs=programs_if_code,
         code=code_of("grade_traces.py"),
     message:
         f"grade_traces {JOB}"

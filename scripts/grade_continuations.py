@@ -1,11 +1,21 @@
 """Read and grade continuations and compare them with the probe."""
 
-from midtrace import answers, logs
+from midtrace import answers, grading, logs
 
 
-def main(items: str, traces: str, cuts: str, raw: str, readouts: str | None, output: str, study: str, settings: dict) -> None:
+def main(
+    items: str,
+    traces: str,
+    cuts: str,
+    raw: str,
+    readouts: str | None,
+    output: str,
+    study: str,
+    settings: dict,
+    programs: grading.Programs | None = None,
+) -> None:
     """See :func:`midtrace.answers.grade_continuations`."""
-    answers.grade_continuations(items, traces, cuts, raw, readouts, output, study, settings)
+    answers.grade_continuations(items, traces, cuts, raw, readouts, output, study, settings, programs)
 
 
 if __name__ == "__main__":
@@ -19,4 +29,7 @@ if __name__ == "__main__":
             snakemake.output[0],
             snakemake.params.study,
             snakemake.params.settings,
+            grading.Programs.read(
+                snakemake.input.get("tests"), snakemake.params.settings["replay"]["traces"]["items"], snakemake.params.programs, snakemake.threads
+            ),
         )

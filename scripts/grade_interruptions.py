@@ -1,11 +1,11 @@
 """Read and grade the answers of interrupted traces."""
 
-from midtrace import interruption_grading, logs
+from midtrace import grading, interruption_grading, logs
 
 
-def main(items: str, fresh: str, traces: str, raw: str, output: str, study: str, settings: dict) -> None:
+def main(items: str, fresh: str, traces: str, raw: str, output: str, study: str, settings: dict, programs: grading.Programs | None = None) -> None:
     """See :func:`midtrace.interruption_grading.run`."""
-    interruption_grading.run(items, fresh, traces, raw, output, study, settings)
+    interruption_grading.run(items, fresh, traces, raw, output, study, settings, programs)
 
 
 if __name__ == "__main__":
@@ -18,4 +18,7 @@ if __name__ == "__main__":
             snakemake.output[0],
             snakemake.params.study,
             snakemake.params.settings,
+            grading.Programs.read(
+                snakemake.input.get("tests"), snakemake.params.settings["fresh"]["items"], snakemake.params.programs, snakemake.threads
+            ),
         )

@@ -1,13 +1,20 @@
 """Read and grade the natural answers of raw traces."""
 
-from midtrace import answers, logs
+from midtrace import answers, grading, logs
 
 
-def main(raw: str, items: str, output: str, study: str, settings: dict) -> None:
+def main(raw: str, items: str, output: str, study: str, settings: dict, programs: grading.Programs | None = None) -> None:
     """See :func:`midtrace.answers.grade_traces`."""
-    answers.grade_traces(raw, items, output, study, settings)
+    answers.grade_traces(raw, items, output, study, settings, programs)
 
 
 if __name__ == "__main__":
     with logs.to_log(snakemake.log[0]):
-        main(snakemake.input.raw, snakemake.input.item_table, snakemake.output[0], snakemake.params.study, snakemake.params.settings)
+        main(
+            snakemake.input.raw,
+            snakemake.input.item_table,
+            snakemake.output[0],
+            snakemake.params.study,
+            snakemake.params.settings,
+            grading.Programs.read(snakemake.input.get("tests"), snakemake.params.settings["items"], snakemake.params.programs, snakemake.threads),
+        )

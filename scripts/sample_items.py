@@ -1,13 +1,13 @@
-"""Write the items of a benchmark."""
+"""Write the items of a benchmark, the rows that are none, and the tests of code items."""
 
 from midtrace import items, logs
 
 
-def main(output: str, study: str, settings: dict) -> None:
+def main(output: str, excluded: str, tests: str, study: str, settings: dict) -> None:
     """See :func:`midtrace.items.run`."""
-    items.run(output, study, settings)
+    items.run(output, excluded, tests, study, settings)
 
 
 if __name__ == "__main__":
     with logs.to_log(snakemake.log[0]):
-        main(snakemake.output[0], snakemake.params.study, snakemake.params.settings)
+        main(snakemake.output.item_table, snakemake.output.excluded, snakemake.output.tests, snakemake.params.study, snakemake.params.settings)

@@ -12,6 +12,7 @@ import polars as pl
 
 from midtrace import config as study_config
 from midtrace import dialects, tables
+from midtrace.config.reading import conform
 from midtrace.engines.fake import FakeEngine
 from midtrace.seeds import stable_hash
 
@@ -159,6 +160,18 @@ def small_config(**changes: Any) -> dict[str, Any]:
     return {**config, **changes}
 
 
+def benchmark_entry(loader: str, path: str | Path | None = None, answer_kind: str = "choice", **values: Any) -> dict[str, Any]:
+    """The entry of a benchmark in a valid config, with its name, as the settings of stage items have it."""
+    given = {"loader": loader, "answer_kind": answer_kind, "path": path and str(path), **values}
+    filled = conform(small_config(benchmarks={"toy": given}), "builders")["benchmarks"]["toy"]
+    return {"name": "toy", **filled}
+
+
+def item_files(path: str | Path) -> list[str]:
+    """What stage items writes for a benchmark: items, excluded rows, tests."""
+    return [str(Path(path).with_suffix(suffix)) for suffix in (".parquet", ".excluded.parquet", ".tests.parquet")]
+
+
 @dataclass(frozen=True)
 class Study:
     """A study of one model, benchmark and replicate in a folder of its own."""
@@ -193,7 +206,7 @@ class Study:
     def run(self) -> None:
         """All stages, by the ``main`` functions of the scripts."""
         name, config = self.config["study"], self.config
-        _main("sample_items", str(self.items), name, study_config.items_settings(config, self.benchmark))
+        _main("sample_items", *item_files(self.items), name, study_config.items_settings(config, self.benchmark))
         arms = study_config.arms(config)
         for arm in arms:
             settings = self.settings("traces", arm)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 COPIED = ("Snakefile", "rules", "scripts", "workflow", "config", "profiles", "envs", "resources", "tests/configs")
 SMALL = "tests/configs/small.yaml"
 ENGINE_RULES = {"generate_traces", "probe_cuts", "continue_cuts", "interrupt_traces", "read_controls"}
-TARGET_RULES = {"all", "items", "traces", "replay", "probe", "continuations", "interruptions", "decomposition", "figures", "report"}
+TARGET_RULES = {"all", "items", "traces", "replay", "probe", "continuations", "interruptions", "decomposition", "figures", "report", "plan"}
 
 
 @dataclass(frozen=True)

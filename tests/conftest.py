@@ -31,6 +31,25 @@ def engine():
     return load({"engine": "transformers", "source": str(MODEL), "dtype": "float64"}, threads=1)
 
 
+@pytest.fixture(scope="session")
+def vllm_engine():
+    """The embedded model in vLLM, in float32; it starts once."""
+    from midtrace.engines import load
+
+    return load({"engine": "vllm", "source": str(MODEL), "dtype": "float32"}, threads=1, machine={"memory_fraction": 0.1, "enforce_eager": True})
+
+
+@pytest.fixture(scope="session")
+def server_engine(tmp_path_factory):
+    """The embedded model served by vLLM, in float32; the server starts once and is stopped."""
+    from served import vllm_server
+
+    from midtrace.engines import load
+
+    with vllm_server(MODEL, tmp_path_factory.mktemp("server") / "server.log") as url:
+        yield load({"engine": "server", "source": str(MODEL), "dtype": "float32"}, machine={"url": url, "served_model_name": MODEL.name})
+
+
 @pytest.fixture(scope="session", params=["qwen3", "gptoss"])
 def real_tokenizer(request):
     """The vocabulary of a real model."""

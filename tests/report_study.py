@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import yaml
+from builders import item_files
 
 from midtrace import config as study_config
 from midtrace import decomposition, items, outcomes, planted, probe, replay, tables
@@ -108,7 +109,7 @@ def make(folder: Path) -> Made:
     frames: dict[str, list[pl.DataFrame]] = {stage: [] for stage in ("item_tables", "traces", "cuts", "readouts", "continuations", "controls")}
     for benchmark, entry in settings["benchmarks"].items():
         path = str(folder / f"items/{benchmark}.parquet")
-        items.run(path, "made-up", study_config.items_settings(settings, benchmark))
+        items.run(*item_files(path), "made-up", study_config.items_settings(settings, benchmark))
         inputs["item_tables"].append(path)
         frames["item_tables"].append(pl.read_parquet(path))
         for arm in study_config.arms(settings):

@@ -63,7 +63,7 @@ def test_code_that_makes_traces_changes_their_digest(package, module):
 @pytest.mark.parametrize(
     "module",
     [
-        "grading.py",
+        "grading/choice.py",
         "answers.py",
         "estimands/contrasts.py",
         "decomposition/__init__.py",
@@ -100,9 +100,9 @@ def test_the_engine_decides_which_engine_counts(package):
 
 
 def test_a_better_parser_repeats_only_the_grading(package):
-    scripts = ("generate_traces", "continue_cuts", "probe_cuts", "cut_traces", "grade_traces", "grade_continuations")
+    scripts = ("sample_items", "generate_traces", "continue_cuts", "probe_cuts", "cut_traces", "grade_traces", "grade_continuations")
     before = {script: digest(package, script) for script in scripts}
-    edit(package, "grading.py", CODE)
+    edit(package, "grading/choice.py", CODE)
     changed = {script for script, value in before.items() if digest(package, script) != value}
     assert changed == {"grade_traces", "grade_continuations"}
 

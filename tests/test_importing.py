@@ -6,7 +6,7 @@ import zipfile
 import polars as pl
 import pytest
 import yaml
-from builders import small_config, walker
+from builders import item_files, small_config, walker
 
 from midtrace import answers, importing, items, probe, prompts, replay, tables
 from midtrace import config as study_config
@@ -26,7 +26,7 @@ def study(tmp_path, monkeypatch):
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(config))
     valid = study_config.load("study.yaml")
     settings = study_config.items_settings(valid, "chains")
-    items.run("results/unit/items/chains.parquet", "unit", settings)
+    items.run(*item_files("results/unit/items/chains.parquet"), "unit", settings)
     return valid
 
 

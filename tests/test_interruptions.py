@@ -11,7 +11,18 @@ import pytest
 import yaml
 
 from midtrace import config as study_config
-from midtrace import dialects, interruption, interruption_config, interruption_estimates, interruption_grading, items, prompts, replay, tables
+from midtrace import (
+    dialects,
+    grading,
+    interruption,
+    interruption_config,
+    interruption_estimates,
+    interruption_grading,
+    items,
+    prompts,
+    replay,
+    tables,
+)
 from midtrace.errors import InputError
 from midtrace.seeds import interruption_seed
 
@@ -293,7 +304,10 @@ def test_content_leaves_white_space_out(vocabulary):
 # --- failure modes -------------------------------------------------------------------------------------------------------------------
 
 
-def graded(name="soft", fresh_correct=True, kind="choice", **row):
+FRESH_PROGRAM = "```python\n# Double it.\nprint(2 * int(input()))\n```"
+
+
+def graded(name="soft", fresh_correct=True, kind="choice", grade=None, **row):
     base = {"status": "terminated", "finish_reason": "stop", "n_reasoning": 110, "n_tokens": 10, "n_added_content": 40}
     base |= {"n_answer": 3, "n_base_answer": 3, "added_text": "", "answer_text": "Answer: B"}
     settings = {
@@ -302,8 +316,11 @@ def graded(name="soft", fresh_correct=True, kind="choice", **row):
         "thresholds": {key: demo()["interruptions"][key] for key in ("panic", "leakage")}
         | {"reasoning_markers": ["wait", "let me"], "doubt_markers": ["may be wrong"]},
     }
-    fresh = None if fresh_correct is None else {"correct": fresh_correct, "output_ids": [1] * 50}
-    return interruption_grading.grade_row(base | row, {**ITEM, "answer_kind": kind}, fresh, settings)
+    fresh = None if fresh_correct is None else {"correct": fresh_correct, "output_ids": [1] * 50, "answer_text": FRESH_PROGRAM}
+    whole, item = base | row, {**ITEM, "answer_kind": kind}
+    if grade is None:
+        grade = grading.grade_all([(whole["answer_text"] if whole["status"] == "terminated" else None, item)])[0]
+    return interruption_grading.grade_row(whole, item, fresh, settings, grade)
 
 
 def test_panic_is_little_reasoning_and_a_lost_answer():
@@ -332,7 +349,31 @@ def test_leakage_ratio_and_markers():
     assert (found["leakage_ratio"], found["reasoning_markers"], found["mode"]) == (2.0, 2, "leakage")
     assert graded("hard", n_answer=5, answer_text="Answer: A")["mode"] == "other"
     assert graded("hard", n_base_answer=0)["leakage_ratio"] is None
-    assert interruption_grading.comment_lines("# think\nx = 1  # not\n  // so\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("program", "lines"),
+    [
+        ("# think\nx = 1  # and go on\n  \ny = '#'\n", 2),
+        ('def f():\n    """Think.\n\n    And think.\n    """\n    return """\n    no comment\n    """\n', 4),
+        ("'first' 'second'\n'third'.join(x)\n", 1),
+        ("# think\ndef f(:\n  # so (\n", 2),
+        ("x = 1\n", 0),
+    ],
+)
+def test_comments_are_counted_in_programs_only(program, lines):
+    text = f"# A heading\n\n```python\n{program}```\n# Another\n```cpp\n# pragma\n```\n"
+    assert interruption_grading.comment_lines(text) == lines
+    assert interruption_grading.comment_lines(f"# A heading\n{program}") == 0
+
+
+def test_comments_of_an_interrupted_program_stand_beside_those_of_the_uninterrupted_one():
+    program = "```python\n# Let me think.\n# Doubling is adding to itself.\nprint(2 * int(input()))\n```"
+    found = graded("hard", kind="code", answer_text=program, grade=grading.Grade("print(1)\n", False, "test 1 of 2: wrong output"))
+    assert (found["comment_lines"], found["fresh_comment_lines"], found["reasoning_markers"]) == (2, 1, 1)
+    assert (found["grade_note"], found["correct"], found["mode"]) == ("test 1 of 2: wrong output", False, "other")
+    assert graded("hard")["comment_lines"] is None
+    assert graded("hard", kind="code", fresh_correct=None, answer_text=program, grade=grading.Grade("x", True))["fresh_comment_lines"] is None
 
 
 def test_mode_takes_the_first_that_applies():
@@ -349,11 +390,28 @@ def test_mode_takes_the_first_that_applies():
 
 def interrupted(rows):
     base = {"cut": "fraction", "horizon": None, "n_added_reasoning": 4, "n_answer": 2, "leakage_ratio": 1.0, "reasoning_markers": 0}
-    base |= {"comment_lines": None, "panic": None, "self_doubt": None, "stale": None, "doubts": None, "probe_choice": None, "status": "terminated"}
+    base |= {
+        "comment_lines": None,
+        "fresh_comment_lines": None,
+        "panic": None,
+        "self_doubt": None,
+        "stale": None,
+        "doubts": None,
+        "probe_choice": None,
+        "status": "terminated",
+    }
     base |= {"finish_reason": "stop", "answer": "B", "correct": True, "fresh_correct": True, "fresh_tokens": 10, "output_ids": [1, 2], "mode": None}
     base |= {"replicate": 0, "intervention": "hard", "model": "m", "benchmark": "chains_update", "arm": "baseline"}
     rows = [base | {"cut_id": f"fraction:{row['fraction']:g}"} | row for row in rows]
-    schema = {"comment_lines": pl.Int32, "horizon": pl.Int32, "panic": pl.Boolean, "self_doubt": pl.Boolean, "stale": pl.Boolean, "doubts": pl.Int32}
+    schema = {
+        "comment_lines": pl.Int32,
+        "fresh_comment_lines": pl.Int32,
+        "horizon": pl.Int32,
+        "panic": pl.Boolean,
+        "self_doubt": pl.Boolean,
+        "stale": pl.Boolean,
+        "doubts": pl.Int32,
+    }
     return pl.DataFrame(rows, schema_overrides=schema | {"mode": pl.String, "probe_choice": pl.String, "answer": pl.String})
 
 

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 import sample_items
 import yaml
+from builders import item_files
 
 from midtrace import config as study_config
 from midtrace import interruption, interruption_config, interruption_figures, prompts, tables
@@ -56,7 +57,7 @@ def study(tmp_path_factory, engine):
 def make(folder: Path, config: dict) -> None:
     where = ("embedded", "chains_update", "baseline", 0)
     for benchmark in interruption_config.bases(config):
-        sample_items.main(str(folder / f"items/{benchmark}.parquet"), "small", study_config.items_settings(config, benchmark))
+        sample_items.main(*item_files(folder / f"items/{benchmark}.parquet"), "small", study_config.items_settings(config, benchmark))
         settings = study_config.traces_settings(config, "embedded", benchmark, "baseline", 0)
         raw, item_table = (str(folder / name) for name in (f"raw/traces/embedded/{benchmark}/baseline/r0.parquet", f"items/{benchmark}.parquet"))
         generate_traces.main(item_table, raw, "small", settings, 8, 2)

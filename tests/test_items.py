@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from builders import SHARED
+from builders import item_files
 
 from midtrace import items, tables
 from midtrace.chains import Chain, is_held_out
@@ -20,7 +20,8 @@ GOOD = [
 
 def benchmark(path: Path | None = None, **values) -> dict:
     entry = {"name": "toy", "loader": "file", "answer_kind": "choice", "n": None, "path": path and str(path), "columns": {}}
-    return {**entry, **values}
+    unset = {"revision": None, "strata": None, "keep": [], "shuffle": None}
+    return {**entry, **unset, **values}
 
 
 def save(rows: list[dict], path: Path) -> Path:
@@ -90,45 +91,84 @@ def test_labels_and_texts_are_told_apart_by_the_whole_column(tmp_path):
     assert items.load(benchmark(save(rows, tmp_path / "texts.jsonl")), 0).sort("item_id")["answer"].to_list() == ["A", "A"]
 
 
+def excluded(path: Path, **values) -> list[tuple[int, str, str]]:
+    """Row, id and reason of what is left out, where one row at least is usable."""
+    found = items.gather(benchmark(path, **values), 0)
+    assert found.facts["rows"] == found.facts["usable"] + len(found.excluded)
+    return found.excluded.select("row", "item_id", "reason").rows()
+
+
+UNUSABLE = [
+    ({"answer": "D"}, "its answer is none of its options"),
+    ({"answer": "nothing"}, "its answer is none of its options"),
+    ({"answer": "b"}, "its answer is none of its options"),
+    ({"options": ["x", "x", "y"]}, "two options with the same text"),
+    ({"options": ["x"], "answer": "A"}, "1 option, where 2 to 10 are allowed"),
+    ({"options": [f"o{k}" for k in range(11)]}, "11 options, where 2 to 10 are allowed"),
+    ({"options": ["x", " ", "y"]}, "an empty option"),
+    ({"question": "  "}, "no question"),
+    ({"answer": None}, "no answer"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), UNUSABLE)
+def test_unusable_rows_are_left_out_with_a_reason(tmp_path, suffix, change, reason):
+    path = save([{**GOOD[0], **change}, GOOD[1]], tmp_path / f"a.{suffix}")
+    assert excluded(path) == [(1, "toy/1", reason)]
+    assert items.load(benchmark(path), 0)["item_id"].to_list() == ["toy/2"]
+
+
+@pytest.mark.parametrize(("change", "reason"), UNUSABLE)
+def test_a_source_without_usable_rows_is_refused(tmp_path, change, reason):
+    rows = [{**GOOD[0], **change, "id": k} for k in range(3)]
+    refused(save(rows, tmp_path / "a.jsonl"), f"items: 3 rows, none of them usable, most often because of: {reason}; allowed: at least 1")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"answer": "D"}, r"item toy/1, answer: 'D' is none of its options; allowed: A, B, C"),
-        ({"answer": "nothing"}, r"item toy/1, answer: 'nothing' is none of its options; allowed: A, B, C"),
-        ({"answer": "b"}, r"item toy/1, answer: 'b' is none of its options; allowed: A, B, C"),
-        ({"id": "2"}, r"id: 'toy/2' occurs 2 times; allowed: each id once"),
-        ({"options": ["x", "x", "y"]}, r"item toy/1, options: repeat a text; allowed: options that differ"),
-        ({"options": ["x"], "answer": "A"}, r"item toy/1, options: has 1; allowed: 2 to 10"),
-        ({"options": [f"o{k}" for k in range(11)]}, r"item toy/1, options: has 11; allowed: 2 to 10"),
-        ({"options": ["x", " ", "y"]}, r"item toy/1, options: hold an empty one"),
-        ({"question": "  "}, r"row 1, question: is empty; allowed: some text"),
+        ({"id": "2"}, r"id: 'toy/2' stands in rows 1 and 2; allowed: each id once"),
         ({"id": None}, r"row 1, id: is empty; allowed: some text"),
-        ({"answer": None}, r"row 1, answer: is empty; allowed: some text"),
     ],
 )
-def test_bad_items(tmp_path, suffix, change, message):
+def test_bad_ids_are_refused(tmp_path, suffix, change, message):
     refused(save([{**GOOD[0], **change}, GOOD[1]], tmp_path / f"a.{suffix}"), message)
+
+
+def test_more_items_than_there_are_is_refused(tmp_path):
+    path = save([*GOOD, {**GOOD[0], "id": "3", "answer": "Z"}], tmp_path / "a.jsonl")
+    assert len(items.load(benchmark(path, n=2), 0)) == 2
+    message = r"benchmarks.toy.n: is 3, but .*a.jsonl has 2 usable items \(1 rows are excluded\); allowed: at most 2, or null for all"
+    with pytest.raises(InputError, match=message):
+        items.load(benchmark(path, n=3), 0)
+
+
+def test_labels_in_some_rows_and_texts_in_others_are_refused(tmp_path):
+    rows = [{**GOOD[0], "answer": "B"}, {**GOOD[1], "answer": "v"}]
+    refused(save(rows, tmp_path / "a.jsonl"), "answer: is a label for toy/1 and the text of an option for toy/2; allowed: one of the two in all rows")
 
 
 @pytest.mark.parametrize("ext", ["parquet", "jsonl"])
 @pytest.mark.parametrize("options", [[], None])
 def test_no_options(tmp_path, ext, options):
-    refused(save([{**GOOD[0], "options": options}, GOOD[1]], tmp_path / f"a.{ext}"), r"item toy/1, options: has 0; allowed: 2 to 10")
+    path = save([{**GOOD[0], "options": options}, GOOD[1]], tmp_path / f"a.{ext}")
+    assert excluded(path) == [(1, "toy/1", "0 options, where 2 to 10 are allowed")]
 
 
 def test_a_null_among_the_options(tmp_path):
-    refused(save([{**GOOD[0], "options": ["x", None, "z"]}, GOOD[1]], tmp_path / "a.jsonl"), r"item toy/1, options: hold an empty one")
+    path = save([{**GOOD[0], "options": ["x", None, "z"]}, GOOD[1]], tmp_path / "a.jsonl")
+    assert excluded(path) == [(1, "toy/1", "an empty option")]
 
 
 def test_options_that_are_no_list(tmp_path):
-    refused(save([{**GOOD[0], "options": 3}], tmp_path / "a.jsonl"), r"row 1, options: is int; allowed: a list of texts")
+    refused(save([{**GOOD[0], "options": 3}], tmp_path / "a.jsonl"), r"column 'options': is int; allowed: lists of texts")
 
 
 @pytest.mark.parametrize("column", ["id", "question", "options", "answer"])
 def test_a_missing_column(tmp_path, suffix, column):
     rows = [{key: value for key, value in row.items() if key != column} for row in GOOD]
     others = ", ".join(key for key in GOOD[0] if key != column)
-    refused(save(rows, tmp_path / f"a.{suffix}"), rf"column '{column}' \({column}\): missing; allowed: {others}")
+    refused(save(rows, tmp_path / f"a.{suffix}"), rf"column '{column}': missing; allowed: {others}")
 
 
 def test_free_form_items_need_no_options(tmp_path, suffix):
@@ -168,25 +208,37 @@ def test_update_items(tmp_path, suffix):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "reason"),
     [
-        ({"stale_answer": "B"}, r"item toy/1, stale_answer: equals the answer: the update changes nothing"),
-        ({"stale_answer": " B "}, r"item toy/1, stale_answer: equals the answer"),
-        ({"stale_answer": "x"}, r"item toy/1, stale_answer: equals the answer"),
-        ({"stale_answer": "E"}, r"item toy/1, stale_answer: 'E' is none of its options; allowed: A, B, C"),
-        ({"update": None}, r"item toy/1, update: is incomplete"),
+        ({"stale_answer": "B"}, "its stale_answer equals its answer: the update changes nothing"),
+        ({"stale_answer": " B "}, "its stale_answer equals its answer: the update changes nothing"),
+        ({"stale_answer": "x"}, "its stale_answer equals its answer: the update changes nothing"),
+        ({"stale_answer": "E"}, "its stale_answer is none of its options"),
+        ({"update": None}, "revised_question and update are not both there"),
+        ({"revised_question": None}, "revised_question and update are not both there"),
     ],
 )
-def test_bad_update_items(tmp_path, change, message):
-    refused(save([{**GOOD[0], **UPDATE, **change}, GOOD[1]], tmp_path / "a.jsonl"), message)
+def test_unusable_update_items(tmp_path, change, reason):
+    assert excluded(save([{**GOOD[0], **UPDATE, **change}, GOOD[1]], tmp_path / "a.jsonl")) == [(1, "toy/1", reason)]
+
+
+def test_an_update_needs_no_stale_answer(tmp_path):
+    path = save([{**GOOD[0], **UPDATE, "stale_answer": None}, GOOD[1]], tmp_path / "a.jsonl")
+    frame = items.load(benchmark(path), 0).filter(pl.col("item_id") == "toy/1")
+    view = items.revised(frame, "toy")
+    assert view.select("question", "answer").rows() == [("R?", None)]
+    tables.conform(view, tables.Items, "view")
 
 
 def test_messages_never_quote_a_question(tmp_path):
     # Items may be gated.
     rows = [{**GOOD[0], "question": "SECRET?", "options": ["SECRET", "SECRET"]}]
+    path = save(rows, tmp_path / "a.jsonl")
     with pytest.raises(InputError) as caught:
-        items.load(benchmark(save(rows, tmp_path / "a.jsonl")), 0)
+        items.load(benchmark(path), 0)
     assert "SECRET" not in str(caught.value)
+    found = items.gather(benchmark(save([*rows, GOOD[1]], path)), 0)
+    assert "SECRET" not in f"{found.excluded.rows()}{found.facts}"
 
 
 def test_the_draw_is_seeded_and_prefix_stable(tmp_path):
@@ -204,20 +256,6 @@ def test_the_draw_is_seeded_and_prefix_stable(tmp_path):
     fewer = save(rows[::-2], tmp_path / "b.jsonl")
     kept = set(items.load(benchmark(fewer), 0)["item_id"])
     assert items.load(benchmark(fewer), 0)["item_id"].to_list() == [name for name in drawn(None) if name in kept]
-
-
-def test_a_real_benchmark_file():
-    path = SHARED / "data" / "mmlu_pro_test.parquet"
-    if not path.is_file():
-        pytest.skip("shared/data/mmlu_pro_test.parquet is not on this machine")
-    columns = {"id": "question_id", "stratum": "category"}
-    raw = pl.read_parquet(path)
-    # The file holds a few questions with one option, and one whose options are chemical elements, "B" among them.
-    with pytest.raises(InputError, match="options: has 1"):
-        items.load(benchmark(path, columns=columns), 0)
-    frame = items.read_file(benchmark(path, columns=columns))
-    items.check(frame.filter(pl.col("options").list.len() > 1), path)
-    assert frame["answer"].to_list() == raw["answer"].to_list()
 
 
 def chains(n: int, seed: int = 3, **values) -> pl.DataFrame:
@@ -272,6 +310,9 @@ def test_update_chains_change_the_answer(answer_kind):
 
 def test_run_writes_items_with_their_identity(tmp_path):
     settings = {"seed": 3, "benchmark": benchmark(name="chains", loader="chains", n=4)}
-    items.run(tmp_path / "chains.parquet", "toy", settings)
+    items.run(*item_files(tmp_path / "chains.parquet"), "toy", settings)
     assert len(tables.read(tmp_path / "chains.parquet", tables.Items, settings)) == 4
-    assert tables.read_metadata(tmp_path / "chains.parquet")["stage"] == "items"
+    meta = tables.read_metadata(tmp_path / "chains.parquet")
+    assert meta["stage"] == "items" and meta["source"] == {"rows": 4, "usable": 4, "drawn": 4, "excluded": {}}
+    for path, schema in zip(item_files(tmp_path / "chains.parquet")[1:], (tables.Excluded, tables.ItemTests), strict=True):
+        assert tables.read(path, schema, settings).is_empty()

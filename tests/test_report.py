@@ -162,6 +162,13 @@ def test_figures_of_interruptions_are_shown_with_their_captions():
     assert 'href="#interruptions"' in page and 'href="#interruptions"' not in report.render({**_minimal(), "study": "x"})
 
 
+def test_programs_that_ran_without_a_sandbox_are_owned_up_to():
+    limits = {"seconds": 6, "total_seconds": 300, "memory_mb": 2048, "output_mb": 16}
+    said = {kind: report.render({**_minimal(), "study": "x", "programs": {**limits, "sandbox": kind}}) for kind in ("bubblewrap", "none")}
+    assert "<strong>without a sandbox</strong>" in said["none"] and "bubblewrap" in said["bubblewrap"]
+    assert "without a sandbox" not in said["bubblewrap"] + report.render({**_minimal(), "study": "x"})
+
+
 def test_interruptions_are_told_in_numbers(tmp_path: Path):
     keys = {
         "model": "m",
@@ -326,8 +333,10 @@ def _minimal() -> dict:
         "arms": {},
         "comparisons": [],
         "replicates": 1,
+        "repeats": "1",
         "readouts": {"low_mass": 0.5},
         "continuations": {"max_tokens": 8},
+        "programs": None,
         "inference": inference,
         "seed": 1,
         "level": "95%",

@@ -82,26 +82,47 @@ def reruns(finished: Checkout, tmp_path_factory: pytest.TempPathFactory) -> dict
 def test_a_study_has_the_jobs_that_its_config_asks_for(fresh: Checkout, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     config = study_config.load(path)
-    models, choice = len(study_config.selected(config, "models")), len(study_config.choice_benchmarks(config))
-    per_arm = len(study_config.arms(config)) * config["replicates"] * models
-    benchmarks = len(study_config.selected(config, "benchmarks"))
+    models, choice = len(study_config.selected(config, "models")), study_config.choice_benchmarks(config)
+    benchmarks, section = study_config.selected(config, "benchmarks"), config["interruptions"]
+    bases = interruption_config.bases(config)
+    read = {(name, arm, r) for name in benchmarks for arm in study_config.arms(config) for r in range(study_config.replicates(config, name))}
+    started = {(name, arm, r) for name in bases for arm in interruption_config.arms(config) for r in interruption_config.replicates(config, name)}
+    fresh_runs = {run for run in started if run[0] in section["run"]}
+    tried = models * sum(len(section["run"][name]) for name, _, _ in fresh_runs)
     expected: dict[str, int] = {
-        "sample_items": benchmarks,
-        **dict.fromkeys(("generate_traces", "grade_traces", "cut_traces", "continue_cuts", "grade_continuations"), per_arm * benchmarks),
-        "probe_cuts": per_arm * choice,
-        "read_controls": models * choice if config["controls"]["items"] else 0,
+        "sample_items": len({*benchmarks, *bases}),
+        "generate_traces": models * len(read | started),
+        "grade_traces": models * len(read | fresh_runs),
+        **dict.fromkeys(("cut_traces", "continue_cuts", "grade_continuations"), models * len(read)),
+        "probe_cuts": models * sum(name in choice for name, _, _ in read),
+        "read_controls": models * len(choice) if config["controls"]["items"] else 0,
         **dict.fromkeys(ANALYSIS, 1),
+        "interrupt_traces": tried,
+        "grade_interruptions": tried,
+        "estimate_interruptions": 1 if tried else 0,
     }
-    section, extra = config["interruptions"], [name for name in interruption_config.bases(config) if name not in config["run"].get("benchmarks", [])]
-    runs = len(interruption_config.arms(config)) * len(interruption_config.replicates(config)) * models
-    tried = sum(map(len, section["run"].values())) * runs
-    expected["sample_items"] += len(extra)
-    expected["generate_traces"] += len(extra) * runs
-    expected["grade_traces"] += len(section["run"]) * runs  # the fresh runs
-    expected |= {"interrupt_traces": tried, "grade_interruptions": tried, "estimate_interruptions": 1 if tried else 0}
     # The demo is what runs without --configfile.
     run = fresh.dry_run(config=None if path == STUDIES[0] else path)
     assert {rule: run.counts.get(rule, 0) for rule in expected} == expected
+
+
+def test_a_plan_is_printed_and_nothing_else_runs(fresh: Checkout) -> None:
+    run = fresh.snakemake("plan", config="config/studies/matched_horizon_gpt_oss.yaml")
+    assert re.search(r"^  traces +18 +6,282 +6,282 ", run.text, re.MULTILINE)
+    assert not (fresh.folder / "results").exists()
+
+
+def test_a_study_that_is_not_filled_in_stops_with_one_line(fresh: Checkout, tmp_path: Path) -> None:
+    run = fresh.clone(tmp_path / "checkout").snakemake("items", config="config/studies/omni_math.yaml", check=False)
+    assert run.code and run.errors and all("benchmarks.omni_math_2.revision: is still FILL_IN" in line for line in run.errors)
+
+
+def test_a_second_file_fills_a_study_in(fresh: Checkout, tmp_path: Path) -> None:
+    checkout = fresh.clone(tmp_path / "checkout")
+    (checkout.folder / "pins.yaml").write_text("models: {qwen3_14b: {source: resources/embedded, revision: null}}\n")
+    command = [*checkout.command("plan", config="config/studies/omni_math.yaml"), "pins.yaml"]
+    done = subprocess.run(command, cwd=checkout.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 0 and "Plan of study omni_math" in done.stdout
 
 
 def test_a_config_file_is_the_whole_config_and_config_arguments_extend_it(fresh: Checkout) -> None:
@@ -259,7 +280,7 @@ EDITS: dict[str, tuple[Callable[[Checkout], object], set[str], set[str]]] = {
     "a new clone with copied results": (_new_clone, set(), set()),
     "comments and docstrings": (_comment("workflow/midtrace/generation.py"), set(), set()),
     "an estimand": (_append("workflow/midtrace/estimands/contrasts.py"), {"decompose"}, ANALYSIS),
-    "grading": (_append("workflow/midtrace/grading.py"), {"grade_traces", "grade_continuations"}, ANALYSIS),
+    "grading": (_append("workflow/midtrace/grading/choice.py"), {"grade_traces", "grade_continuations"}, ANALYSIS),
     "how tables are stored": (_append("workflow/midtrace/tables/files.py"), set(), set()),
     "a script": (_append("scripts/cut_traces.py"), {"cut_traces"}, {"probe_cuts", "continue_cuts", "grade_continuations", *ANALYSIS}),
     "an engine that is not used": (_append("workflow/midtrace/engines/fake.py"), set(), set()),
@@ -270,6 +291,8 @@ EDITS: dict[str, tuple[Callable[[Checkout], object], set[str], set[str]]] = {
     ),
     "resamples": (_config(lambda config: config["inference"].update(resamples=300)), {"decompose"}, ANALYSIS),
     "the order of keys": (_config(_reorder), set(), set()),
+    "what the plan assumes": (_config(lambda config: config.update(plan={"decode": 77})), set(), set()),
+    "limits of programs, in a study without any": (_config(lambda config: config.update(code={"seconds": 9})), set(), set()),
     "the order of arms": (
         _config(lambda config: config.update(arms={arm: config["arms"][arm] for arm in reversed(config["arms"])})),
         set(),

@@ -6,10 +6,13 @@ from typing import Any
 
 import polars as pl
 
-from midtrace import grading, prompts, tables
+from midtrace import grading, tables
+from midtrace.grading import Grade, Programs
 
 
-def grade_traces(raw: str | Path, items: str | Path, output: str | Path, study: str, settings: Mapping[str, Any]) -> None:
+def grade_traces(
+    raw: str | Path, items: str | Path, output: str | Path, study: str, settings: Mapping[str, Any], programs: Programs | None = None
+) -> None:
     """Read the natural answers of raw traces and write ``traces/...``.
 
     Parameters
@@ -20,6 +23,8 @@ def grade_traces(raw: str | Path, items: str | Path, output: str | Path, study: 
         The traces table to write.
     study, settings
         Name of the study; see :func:`midtrace.config.traces_settings`.
+    programs
+        For a benchmark of code.
 
     Notes
     -----
@@ -28,14 +33,14 @@ def grade_traces(raw: str | Path, items: str | Path, output: str | Path, study: 
     meta = tables.check_identity(raw, settings)
     by_item = _by(tables.read(items, tables.Items, settings["items"]), "item_id")
     frame = tables.read(raw, tables.RawTraces)
-    graded = [
-        _grade(row["answer_text"], by_item[row["item_id"]]) if row["status"] == "terminated" else (None, False) for row in frame.iter_rows(named=True)
-    ]
+    texts = [(row["answer_text"] if row["status"] == "terminated" else None, by_item[row["item_id"]]) for row in frame.iter_rows(named=True)]
+    graded = grading.grade_all(texts, programs)
     frame = frame.with_columns(
-        pl.Series("answer", [answer for answer, _ in graded], dtype=pl.String),
-        pl.Series("correct", [correct for _, correct in graded], dtype=pl.Boolean),
+        pl.Series("answer", [one.answer for one in graded], dtype=pl.String),
+        pl.Series("correct", [one.correct for one in graded], dtype=pl.Boolean),
+        pl.Series("grade_note", [one.note for one in graded], dtype=pl.String),
     )
-    tables.write(frame, output, tables.Traces, meta)
+    tables.write(frame, output, tables.Traces, {**meta, **grading.facts(programs)})
 
 
 def grade_continuations(
@@ -47,6 +52,7 @@ def grade_continuations(
     output: str | Path,
     study: str,
     settings: Mapping[str, Any],
+    programs: Programs | None = None,
 ) -> None:
     """Read the answers of continuations, add mode ``natural``, compare with the probe, and write ``continuations/...``.
 
@@ -60,6 +66,8 @@ def grade_continuations(
         The continuations table to write.
     study, settings
         Name of the study; see :func:`midtrace.config.continuation_settings`.
+    programs
+        For a benchmark of code.
 
     Notes
     -----
@@ -76,29 +84,25 @@ def grade_continuations(
         frame = tables.read(readouts, tables.Readouts, {**shared, "readouts": own})
         keys = ("trace_id", "cut_id", "context", "context_arm", "choice")
         probed = {row[:4]: row[4] for row in frame.select(keys).iter_rows()}
-    found = [
-        (row, *_grade(row["text"], by_item[by_trace[row["trace_id"]]["item_id"]]))
-        for row in tables.read(raw, tables.RawContinuations, settings).iter_rows(named=True)
-    ]
+    continued = tables.read(raw, tables.RawContinuations, settings).to_dicts()
+    grades = grading.grade_all([(row["text"], by_item[by_trace[row["trace_id"]]["item_id"]]) for row in continued], programs)
+    found = list(zip(continued, grades, strict=True))
     if "natural" in settings["continuations"]["modes"]:
         for cut in tables.read(cuts, tables.Cuts, settings["replay"]).iter_rows(named=True):
             trace = by_trace[cut["trace_id"]]
             row = {**cut, "context": "policy", "context_arm": trace["arm"], "mode": "natural", "text": trace["answer_text"]}
-            found.append((row, trace["answer"], trace["correct"]))
+            found.append((row, Grade(trace["answer"], trace["correct"], trace["grade_note"])))
     rows = []
-    for row, answer, correct in found:
+    for row, grade in found:
         choice = probed.get((row["trace_id"], row["cut_id"], row["context"], row["context_arm"]))
-        graded = {**row, "answer": answer, "correct": correct, "agrees_with_probe": None if choice is None else answer == choice}
+        agrees = None if choice is None else grade.answer == choice
+        graded = {**row, "answer": grade.answer, "correct": grade.correct, "grade_note": grade.note, "agrees_with_probe": agrees}
         rows.append({name: graded[name] for name in tables.Continuations.column_names()})
     frame = tables.frame_of(rows, tables.Continuations)
-    meta = tables.metadata("continuations", study, settings)
+    meta = tables.metadata("continuations", study, settings, **grading.facts(programs))
     # Without mode "natural", an arm that has finished at every cut has nothing to continue.
     tables.write(frame, output, tables.Continuations, meta, expect_rows="natural" in settings["continuations"]["modes"])
 
 
 def _by(frame: pl.DataFrame, key: str) -> dict[str, dict[str, Any]]:
     return {row[key]: row for row in frame.iter_rows(named=True)}
-
-
-def _grade(text: str, item: Mapping[str, Any]) -> tuple[str | None, bool]:
-    return grading.grade(text, item, prompts.labels(len(item["options"])))

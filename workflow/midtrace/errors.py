@@ -1,6 +1,8 @@
-"""The one error that a user's mistake raises."""
+"""The one error that a user's mistake raises, and the mark that studies leave for users to fill in."""
 
 from collections.abc import Iterable
+
+FILL_IN = "FILL_IN"  # in a study that comes with midtrace: a commit that its user has to choose
 
 
 class InputError(Exception):
@@ -25,3 +27,15 @@ class InputError(Exception):
             listed = allowed if isinstance(allowed, str) else (", ".join(map(str, allowed)) or "none")
             text += f"; allowed: {listed}"
         super().__init__(text)
+
+
+def require_filled(value: object, where: object, field: str, wanted: str) -> None:
+    """Refuse a field that still says FILL_IN. Dry runs and plans do without it, jobs do not.
+
+    Raises
+    ------
+    InputError
+        Naming the field and what it has to hold.
+    """
+    if value == FILL_IN:
+        raise InputError(where, field, f"is still {FILL_IN}", f"{wanted}, in a copy of the study or in a second file after --configfile")

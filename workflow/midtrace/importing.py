@@ -181,7 +181,7 @@ def run(
     where = ", ".join(Path(source).name for source in sources)
     runs = list(read_runs(sources, kind))
     found = {}
-    for replicate in range(config["replicates"]):
+    for replicate in range(study_config.replicates(config, benchmark)):
         settings = study_config.traces_settings(config, model, benchmark, arm, replicate)
         output = folder / "raw" / "traces" / model / benchmark / arm / f"r{replicate}.parquet"
         if output.exists():

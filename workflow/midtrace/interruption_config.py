@@ -11,8 +11,10 @@ from typing import Any
 
 from midtrace import config as study_config
 from midtrace.config import REVISED
+from midtrace.config.checks import check_efforts
 from midtrace.dialects import DIALECTS
 from midtrace.errors import InputError
+from midtrace.loaders import LOADERS
 
 PLACEHOLDERS = ("{early_stop}", "{update}")
 THRESHOLDS = ("panic", "leakage", "reasoning_markers", "doubt_markers")
@@ -35,9 +37,9 @@ def arms(config: Mapping[str, Any]) -> list[str]:
     return [arm for arm in config["arms"] if arm in chosen]
 
 
-def replicates(config: Mapping[str, Any]) -> list[int]:
-    """Replicates that are interrupted."""
-    return list(range(config["replicates"]))[: config["interruptions"]["replicates"]]
+def replicates(config: Mapping[str, Any], benchmark: str) -> list[int]:
+    """Replicates of a benchmark (or of its revised view) that are interrupted."""
+    return list(range(study_config.replicates(config, benchmark)))[: config["interruptions"]["replicates"]]
 
 
 def carries_update(record: Mapping[str, Any]) -> bool:
@@ -72,10 +74,9 @@ def check(config: Mapping[str, Any], where: object) -> None:
         for name in names:
             if name not in registry:
                 raise InputError(where, f"interruptions.run.{benchmark}", f"{name!r} is not defined", registry)
-            if carries_update(registry[name]) and config["benchmarks"][benchmark]["loader"] == "chains":
-                raise InputError(
-                    where, f"interruptions.run.{benchmark}", f"{name!r} tells an update, but its items have none", "loader chains_update"
-                )
+            if carries_update(registry[name]) and not LOADERS[config["benchmarks"][benchmark]["loader"]].updates:
+                able = ", ".join(loader.name for loader in LOADERS.values() if loader.updates)
+                raise InputError(where, f"interruptions.run.{benchmark}", f"{name!r} tells an update, but its items have none", f"loader {able}")
     for arm in section["arms"]:
         if arm not in config["arms"]:
             raise InputError(where, "interruptions.arms", f"{arm!r} is not defined", config["arms"])
@@ -86,11 +87,7 @@ def check(config: Mapping[str, Any], where: object) -> None:
     for name, record in registry.items():
         _check_record(name, record, where)
     for model in study_config.selected(config, "models") if section["run"] else ():
-        dialect = DIALECTS[config["models"][model]["dialect"]]
-        for arm in arms(config):
-            effort = config["arms"][arm]["effort"]
-            if (effort or dialect.needs_effort) and effort not in dialect.efforts:
-                raise InputError(where, f"arms.{arm}.effort", f"{effort!r} is unknown to dialect {dialect.name!r}", dialect.efforts)
+        check_efforts(config, model, arms(config), where)
 
 
 def _check_record(name: str, record: Mapping[str, Any], where: object) -> None:
@@ -116,6 +113,7 @@ def interruption_settings(config: Mapping[str, Any], model: str, benchmark: str,
     """What determines the raw interruptions of an arm, replicate and intervention; of the registry, this record only."""
     section, entry = config["interruptions"], config["benchmarks"][benchmark]
     record = section["interventions"][intervention]
+    stem = study_config.prompt_of(config, model, benchmark)["stem"]
     dialect = config["models"][model]["dialect"]
     forced = record["stems"] is not None
     closes = record["place"] == "close"
@@ -124,12 +122,12 @@ def interruption_settings(config: Mapping[str, Any], model: str, benchmark: str,
         "intervention": {
             "name": intervention,
             "place": record["place"],
-            "stem": record["stems"].get(entry["answer_kind"], entry["stem"]) if forced else None,
+            "stem": record["stems"].get(entry["answer_kind"], stem) if forced else None,
             "text": record["dialects"].get(dialect, record["text"]),
         },
         "items": study_config.items_settings(config, benchmark),
         "max_tokens": section["max_tokens"] or config["models"][model]["max_tokens"],
-        "probe": {**config["readouts"], "stem": entry["stem"]} if closes and entry["answer_kind"] == "choice" else None,
+        "probe": {**config["readouts"], "stem": stem} if closes and entry["answer_kind"] == "choice" else None,
         "traces": study_config.traces_settings(config, model, base(config, benchmark, intervention), arm, replicate),
     }
 

@@ -66,6 +66,7 @@ def curve_terms(frame: pl.DataFrame, leakage: Sequence[float]) -> pl.DataFrame:
         **{f"leakage_{ratio:g}x": pl.col("leakage_ratio") >= ratio for ratio in leakage},
         "reasoning_markers": pl.col("reasoning_markers") > 0,
         "comment_lines": pl.col("comment_lines"),
+        "comment_lines_change": pl.col("comment_lines") - pl.col("fresh_comment_lines"),
         "panic": pl.col("panic"),
         "self_doubt": pl.col("self_doubt"),
         "stale_answer": pl.col("stale"),
@@ -75,7 +76,7 @@ def curve_terms(frame: pl.DataFrame, leakage: Sequence[float]) -> pl.DataFrame:
         "malformed": pl.col("status") == "malformed",
         "unparsed": pl.col("answer").is_null(),
     }
-    cost = frame.filter(pl.col("stale").is_not_null(), pl.col("fresh_tokens").is_not_null()).with_columns(estimand=pl.lit("update_cost"))
+    cost = frame.filter(pl.col("doubts").is_not_null(), pl.col("fresh_tokens").is_not_null()).with_columns(estimand=pl.lit("update_cost"))
     ratio = cost.group_by("estimand", *CUT, "item_id", maintain_order=True).agg(
         numerator=pl.col("output_ids").list.len().cast(number).mean(),
         denominator=pl.col("fresh_tokens").cast(number).mean(),

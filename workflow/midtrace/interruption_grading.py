@@ -3,14 +3,18 @@
 The rules are stated in ``docs/interruptions.md``; each is one function here.
 """
 
+import io
 import re
+import tokenize
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from midtrace import grading, prompts, tables
+from midtrace import grading, tables
+from midtrace.grading import Grade, Programs
+from midtrace.grading.code import PYTHON, blocks
 
-COMMENT = re.compile(r"^\s*(#|//)")
+COMMENT = re.compile(r"^\s*#", re.MULTILINE)
 
 
 def count_markers(text: str, markers: Sequence[str]) -> int:
@@ -20,8 +24,29 @@ def count_markers(text: str, markers: Sequence[str]) -> int:
 
 
 def comment_lines(text: str) -> int:
-    """Lines of code that are comments: where reasoning goes when it may stand nowhere else."""
-    return sum(bool(COMMENT.match(line)) for line in text.splitlines())
+    """Lines of the Python blocks of an answer that hold a comment or belong to a string that is a statement of its own.
+
+    That is where reasoning goes when it may stand nowhere else. Of a block that is no Python, lines that begin with ``#`` are counted.
+    """
+    return sum(_comment_lines(content) for language, content in blocks(text) if language in PYTHON or not language)
+
+
+def _comment_lines(program: str) -> int:
+    found: set[int] = set()
+    statement: list[tokenize.TokenInfo] = []
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(program).readline):
+            if token.type == tokenize.COMMENT:
+                found.add(token.start[0])
+            elif token.type == tokenize.NEWLINE:
+                if statement and all(part.type == tokenize.STRING for part in statement):
+                    found.update(range(statement[0].start[0], statement[-1].end[0] + 1))
+                statement = []
+            elif token.type not in (tokenize.NL, tokenize.INDENT, tokenize.DEDENT):
+                statement.append(token)
+    except (tokenize.TokenError, SyntaxError):
+        return len(COMMENT.findall(program))
+    return len(found)
 
 
 def is_panic(row: Mapping[str, Any], correct: bool, fresh_correct: bool | None, share: float) -> bool:
@@ -73,7 +98,9 @@ def mode_of(row: Mapping[str, Any], leakage: float) -> str | None:
     return next((mode for mode, holds in applies.items() if holds), "other")
 
 
-def grade_row(row: Mapping[str, Any], item: Mapping[str, Any], fresh: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+def grade_row(
+    row: Mapping[str, Any], item: Mapping[str, Any], fresh: Mapping[str, Any] | None, settings: Mapping[str, Any], grade: Grade
+) -> dict[str, Any]:
     """A raw interruption with its answer and failure modes.
 
     Parameters
@@ -86,40 +113,50 @@ def grade_row(row: Mapping[str, Any], item: Mapping[str, Any], fresh: Mapping[st
         The trace on the whole question with the same item, arm and replicate; None if it is missing.
     settings
         See :func:`midtrace.interruption_config.interruption_grading_settings`.
+    grade
+        Of the answer.
     """
     intervention, thresholds = settings["interruption"]["intervention"], settings["thresholds"]
-    update = "{update}" in (intervention["text"] or "")
-    labels = prompts.labels(len(item["options"]))
-    finished = row["status"] == "terminated"
-    answer, correct = grading.grade(row["answer_text"], item, labels) if finished else (None, False)
+    update, code = "{update}" in (intervention["text"] or ""), item["answer_kind"] == "code"
+    finished, correct = row["status"] == "terminated", grade.correct
     fresh_correct = fresh["correct"] if fresh else None
     found = {
         **row,
         "item_id": item["item_id"],
         "replicate": settings["fresh"]["replicate"],
-        "answer": answer,
+        "answer": grade.answer,
         "correct": correct,
+        "grade_note": grade.note,
         "fresh_correct": fresh_correct,
         "fresh_tokens": len(fresh["output_ids"]) if fresh else None,
         "leakage_ratio": row["n_answer"] / row["n_base_answer"] if row["n_base_answer"] else None,
         "reasoning_markers": count_markers(row["answer_text"], thresholds["reasoning_markers"]),
-        "comment_lines": comment_lines(row["answer_text"]) if item["answer_kind"] == "code" else None,
+        "comment_lines": comment_lines(row["answer_text"]) if code else None,
+        "fresh_comment_lines": comment_lines(fresh["answer_text"]) if code and fresh else None,
         "doubts": None,
         "stale": None,
         "panic": None,
         "self_doubt": None,
     }
     if update:
-        stale = finished and grading.grade(row["answer_text"], {**item, "answer": item["stale_answer"]}, labels)[1]
+        known = item["stale_answer"] is not None
+        stale = finished and grading.grade_all([(row["answer_text"], {**item, "answer": item["stale_answer"]})])[0].correct if known else None
         doubts = count_markers(f"{row['added_text']}\n{row['answer_text']}", thresholds["doubt_markers"])
-        found |= {"stale": stale, "doubts": doubts, "self_doubt": not correct and (stale or doubts > 0)}
+        found |= {"stale": stale, "doubts": doubts, "self_doubt": not correct and (bool(stale) or doubts > 0)}
     elif intervention["place"] != "close":
         found["panic"] = is_panic(row, correct, fresh_correct, thresholds["panic"])
     return {**found, "mode": mode_of(found, thresholds["leakage"][0])}
 
 
 def run(
-    items: str | Path, fresh: str | Path, traces: str | Path, raw: str | Path, output: str | Path, study: str, settings: Mapping[str, Any]
+    items: str | Path,
+    fresh: str | Path,
+    traces: str | Path,
+    raw: str | Path,
+    output: str | Path,
+    study: str,
+    settings: Mapping[str, Any],
+    programs: Programs | None = None,
 ) -> None:
     """Grade raw interruptions and write ``interruptions/...``.
 
@@ -137,6 +174,8 @@ def run(
         The interruptions table to write.
     study, settings
         Name of the study; see :func:`midtrace.interruption_config.interruption_grading_settings`.
+    programs
+        For a benchmark of code.
     """
 
     def own(item_id: str) -> str:
@@ -146,9 +185,13 @@ def run(
     by_fresh = {own(row["item_id"]): row for row in tables.read(fresh, tables.Traces, settings["fresh"]).iter_rows(named=True)}
     origin = tables.read(traces, tables.RawTraces, settings["interruption"]["traces"]).select("trace_id", "item_id")
     item_of = {trace: own(item) for trace, item in origin.iter_rows()}
+    raws = tables.read(raw, tables.RawInterruptions, settings["interruption"]).to_dicts()
+    items_of = [by_item[item_of[row["trace_id"]]] for row in raws]
+    finished = [(row["answer_text"] if row["status"] == "terminated" else None, item) for row, item in zip(raws, items_of, strict=True)]
     rows = [
-        grade_row(row, by_item[item_of[row["trace_id"]]], by_fresh.get(item_of[row["trace_id"]]), settings)
-        for row in tables.read(raw, tables.RawInterruptions, settings["interruption"]).iter_rows(named=True)
+        grade_row(row, item, by_fresh.get(item_of[row["trace_id"]]), settings, grade)
+        for row, item, grade in zip(raws, items_of, grading.grade_all(finished, programs), strict=True)
     ]
     frame = tables.frame_of([{name: row[name] for name in tables.Interruptions.column_names()} for row in rows], tables.Interruptions)
-    tables.write(frame, output, tables.Interruptions, tables.metadata("interruptions", study, settings))
+    meta = tables.metadata("interruptions", study, settings, **grading.facts(programs))
+    tables.write(frame, output, tables.Interruptions, meta)

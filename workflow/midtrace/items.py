@@ -1,61 +1,210 @@
-"""Stage 1: items of a benchmark, loaded or generated, checked, drawn."""
+"""Stage 1: items of a benchmark: loaded or generated, unusable ones left out with a reason, options ordered, drawn."""
 
-import random
-import re
-from collections import Counter
-from collections.abc import Mapping
-from functools import partial
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from midtrace import tables
-from midtrace.chains import LENGTHS, Chain, draw_held_out, is_held_out
 from midtrace.config import REVISED
-from midtrace.errors import InputError
+from midtrace.drawing import draw
+from midtrace.errors import InputError, require_filled
+from midtrace.loaders import LOADERS, Loader, UnusableError, sources
 from midtrace.prompts import labels
 from midtrace.seeds import stable_hash
 
 MAX_OPTIONS = 10
-COLUMNS = ("id", "question", "options", "answer", "stratum", "revised_question", "update", "stale_answer")
-OPTIONAL = ("options", "stratum", "revised_question", "update", "stale_answer")
 
 
-def run(output: str | Path, study: str, settings: Mapping[str, Any]) -> None:
-    """Write ``items/{benchmark}.parquet``.
+@dataclass(frozen=True)
+class Benchmark:
+    """The items that a study draws, and what became of the rest of the source.
+
+    Attributes
+    ----------
+    items
+        The items drawn, in the order of the draw (:class:`midtrace.tables.Items`).
+    excluded
+        Rows that are no items, with reasons (:class:`midtrace.tables.Excluded`).
+    facts
+        For the metadata: ``rows`` read, ``usable`` and ``drawn`` items, ``excluded`` rows by reason.
+    """
+
+    items: pl.DataFrame
+    excluded: pl.DataFrame
+    facts: dict[str, Any]
+
+
+def run(items: str | Path, excluded: str | Path, tests: str | Path, study: str, settings: Mapping[str, Any]) -> None:
+    """Write the items of a benchmark, what is none, and the tests of code items.
 
     Parameters
     ----------
-    output
-        The file to write.
+    items, excluded, tests
+        The files to write: ``items/{benchmark}.parquet``, ``.excluded.parquet`` and ``.tests.parquet`` (without rows, except for code).
     study
         Name of the study, for the metadata.
     settings
         See :func:`midtrace.config.items_settings`.
     """
-    frame = load(settings["benchmark"], settings["seed"])
-    if settings.get("view") == "revised":
-        frame = revised(frame, output)
-    tables.write(frame, output, tables.Items, tables.metadata("items", study, settings))
+    entry = settings["benchmark"]
+    found = gather(entry, settings["seed"])
+    meta = tables.metadata("items", study, settings, source=found.facts)
+    drawn = revised(found.items, items) if settings.get("view") == "revised" else found.items
+    tables.write(found.excluded, excluded, tables.Excluded, meta, expect_rows=False)
+    _write_tests(drawn, tests, entry, meta)
+    tables.write(drawn, items, tables.Items, meta)
 
 
 def load(benchmark: Mapping[str, Any], seed: int) -> pl.DataFrame:
-    """The items of a benchmark entry, valid and drawn.
+    """The items that a benchmark entry draws; see :func:`gather`."""
+    return gather(benchmark, seed).items
+
+
+def gather(benchmark: Mapping[str, Any], seed: int) -> Benchmark:
+    """Read a benchmark, leave out what cannot be used, order the options, draw.
+
+    Parameters
+    ----------
+    benchmark
+        Its entry in the config, with its ``name``.
+    seed
+        Base seed of the study.
 
     Raises
     ------
     InputError
-        If the source cannot be read or an item is unusable.
+        If the source cannot be read, has no usable item, repeats an id, or has fewer usable items than the draw asks for.
     """
-    if benchmark["loader"] == "file":
-        frame = read_file(benchmark)
-        where: object = benchmark["path"]
-    else:
-        frame = generate_chains(benchmark, seed)
-        where = f"benchmark {benchmark['name']}"
-    check(frame, where)
-    return draw(frame, benchmark["n"], seed) if benchmark["loader"] == "file" else frame
+    loader = LOADERS[benchmark["loader"]]
+    if loader.generate:
+        made = tables.frame_of(loader.generate(benchmark, seed), tables.Items)
+        return Benchmark(made, tables.frame_of([], tables.Excluded), _facts(len(made), made, made, []))
+    for field, source in (("", benchmark), (".tests", benchmark["tests"])):
+        if source["path"] and sources.is_remote(source["path"]):
+            require_filled(source["revision"], "config", f"benchmarks.{benchmark['name']}{field}.revision", f"the commit of {source['path']} to read")
+    items, excluded, n_rows = _read(loader, benchmark)
+    if not items:
+        most = Counter(row["reason"] for row in excluded).most_common(1)
+        why = f"{len(excluded)} rows, none of them usable, most often because of: {most[0][0]}" if most else "none"
+        raise InputError(benchmark["path"], "items", why, "at least 1")
+    if loader.shuffled if benchmark["shuffle"] is None else benchmark["shuffle"]:
+        for item in items:
+            shuffle(item)
+    usable = tables.frame_of(items, tables.Items)
+    if benchmark["n"] is not None and benchmark["n"] > len(usable):
+        left_out = f" ({len(excluded)} rows are excluded)" if excluded else ""
+        problem = f"is {benchmark['n']}, but {benchmark['path']} has {len(usable)} usable items{left_out}"
+        raise InputError("config", f"benchmarks.{benchmark['name']}.n", problem, f"at most {len(usable)}, or null for all")
+    drawn = draw(usable, benchmark["n"], seed, benchmark["strata"])
+    return Benchmark(drawn, tables.frame_of(excluded, tables.Excluded), _facts(n_rows, usable, drawn, excluded))
+
+
+def _facts(n_rows: int, usable: pl.DataFrame, drawn: pl.DataFrame, excluded: list[dict[str, Any]]) -> dict[str, Any]:
+    reasons = Counter(row["reason"] for row in excluded)
+    return {"rows": n_rows, "usable": len(usable), "drawn": len(drawn), "excluded": dict(sorted(reasons.items()))}
+
+
+def _read(loader: Loader, benchmark: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+    """Usable items, excluded rows and the number of rows of a source."""
+    name, keep = benchmark["name"], benchmark["keep"]
+    items: list[dict[str, Any]] = []
+    excluded: list[dict[str, Any]] = []
+    places: dict[str, int] = {}  # item id -> its row
+    strata: set[str] = set()
+    n_rows = 0
+    assert loader.item is not None
+    for number, row in loader.rows(benchmark):
+        n_rows += 1
+        stratum = loader.stratum(row, benchmark)
+        strata.add(stratum)
+        if keep and stratum not in keep:
+            continue
+        source_id = loader.source_id(row, benchmark)
+        if not source_id:
+            raise InputError(benchmark["path"], f"row {number}, {loader.id_column(benchmark)}", "is empty", "some text")
+        item_id = f"{name}/{source_id}"
+        own = {"item_id": item_id, "benchmark": name, "stratum": stratum, "answer_kind": benchmark["answer_kind"]}
+        try:
+            item = {"options": [], "revised_question": None, "update": None, "stale_answer": None, **own, **loader.item(row, benchmark)}
+        except UnusableError as reason:
+            excluded.append({"row": number, "item_id": item_id, "reason": str(reason)})
+            continue
+        item["options"] = ["" if option is None else option.strip() for option in item["options"]]
+        items.append(item)
+        if item_id in places and loader.id_column(benchmark) is not None:
+            raise InputError(benchmark["path"], "id", f"{item_id!r} stands in rows {places[item_id]} and {number}", "each id once")
+        places.setdefault(item_id, number)
+        item["row"] = number
+    unknown = [stratum for stratum in keep if stratum not in strata]
+    if unknown:
+        raise InputError("config", f"benchmarks.{name}.keep", f"{unknown[0]!r} is no stratum of {benchmark['path']}", sorted(strata))
+    loader.finish(items, benchmark)
+    reasons = {item["row"]: problem(item, loader.repeats) for item in items} | _repetitions(items)
+    excluded += [{"row": item["row"], "item_id": item["item_id"], "reason": reasons[item["row"]]} for item in items if reasons[item["row"]]]
+    usable = [{key: value for key, value in item.items() if key != "row"} for item in items if not reasons[item["row"]]]
+    return usable, sorted(excluded, key=lambda row: row["row"]), n_rows
+
+
+def _repetitions(items: list[dict[str, Any]]) -> dict[int, str]:
+    """Rows of a source without ids that ask a question again. If their answers differ none is used: a place in the file is no reason."""
+    by_id = defaultdict(list)
+    for item in items:
+        by_id[item["item_id"]].append(item)
+    found: dict[int, str] = {}
+    for first, *others in by_id.values():
+        if any((other["answer"], other["options"]) != (first["answer"], first["options"]) for other in others):
+            found |= {item["row"]: "its question stands in other rows with another answer" for item in (first, *others)}
+        else:
+            found |= {item["row"]: "its question stands in a row before" for item in others}
+    return found
+
+
+def problem(item: Mapping[str, Any], repeats: bool = False) -> str | None:
+    """Why no study can use an item; None if it can. It never quotes the item, whose text may be gated.
+
+    Parameters
+    ----------
+    item
+        As a row of the items table.
+    repeats
+        Whether options may repeat a text.
+    """
+    options = item["options"]
+    if item["answer_kind"] == "choice":
+        if not 2 <= len(options) <= MAX_OPTIONS:
+            return f"{len(options)} option{'' if len(options) == 1 else 's'}, where 2 to {MAX_OPTIONS} are allowed"
+        if not all(options):
+            return "an empty option"
+        if len(set(options)) < len(options) and not repeats:
+            return "two options with the same text"
+        for key in ("answer", "stale_answer"):
+            if item[key] is not None and item[key] not in labels(len(options)):
+                return f"its {key} is none of its options"
+    if (item["revised_question"] is None) != (item["update"] is None) or (item["stale_answer"] is not None and item["update"] is None):
+        return "revised_question and update are not both there"
+    if item["stale_answer"] is not None and item["stale_answer"] == item["answer"]:
+        return "its stale_answer equals its answer: the update changes nothing"
+    return None
+
+
+def shuffle(item: dict[str, Any]) -> None:
+    """Put the options of an item in an order of its own, and move its answers along.
+
+    The order is one of hashes of (id within the source, text of the option): the same in every study, whatever else the source holds and in
+    whatever order the source has items and options.
+    """
+    own = item["item_id"].split("/", 1)[1]
+    options = item["options"]
+    order = sorted(range(len(options)), key=lambda k: (stable_hash("options", own, options[k]), k))
+    item["options"] = [options[k] for k in order]
+    names = labels(len(options))
+    for key in ("answer", "stale_answer"):
+        if item[key] is not None:
+            item[key] = names[order.index(names.index(item[key]))]
 
 
 def revised(frame: pl.DataFrame, where: object) -> pl.DataFrame:
@@ -71,7 +220,8 @@ def revised(frame: pl.DataFrame, where: object) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        The same items with ``revised_question`` as their question and ``stale_answer`` as its right answer; ids start with the new name.
+        The same items with ``revised_question`` as their question and ``stale_answer`` as its right answer (null where the source does not
+        say); ids start with the new name.
 
     Raises
     ------
@@ -80,7 +230,7 @@ def revised(frame: pl.DataFrame, where: object) -> pl.DataFrame:
     """
     without = frame.filter(pl.col("update").is_null())
     if len(without):
-        raise InputError(where, f"item {without['item_id'][0]}, update", "missing", "items that all have revised_question, update and stale_answer")
+        raise InputError(where, f"item {without['item_id'][0]}, update", "missing", "items that all have revised_question and update")
     nothing = pl.lit(None, pl.String)
     return frame.with_columns(
         item_id=pl.col("benchmark") + REVISED + pl.col("item_id").str.slice(pl.col("benchmark").str.len_chars()),
@@ -93,146 +243,21 @@ def revised(frame: pl.DataFrame, where: object) -> pl.DataFrame:
     )
 
 
-def generate_chains(benchmark: Mapping[str, Any], seed: int) -> pl.DataFrame:
-    """Held-out chains of the embedded model; item ``k`` depends on (seed, k) only, and lengths take turns.
-
-    ``chains_update`` items carry the chain without its last step as ``revised_question``, the step as ``update`` and the answer without
-    it as ``stale_answer``.
-    """
-    rows = []
-    with_update = benchmark["loader"] == "chains_update"
-    for index in range(benchmark["n"]):
-        rng = random.Random(stable_hash("chains", seed, benchmark["loader"], index))
-        chain = draw_held_out(rng, LENGTHS[index % len(LENGTHS)])
-        while with_update and (not is_held_out(chain.revised) or chain.revised.answer == chain.answer):
-            chain = draw_held_out(rng, LENGTHS[index % len(LENGTHS)])
-        rows.append(_chain_row(benchmark, index, chain, with_update))
-    return tables.frame_of(rows, tables.Items)
-
-
-def _chain_row(benchmark: Mapping[str, Any], index: int, chain: Chain, with_update: bool) -> dict[str, Any]:
-    choice = benchmark["answer_kind"] == "choice"
-
-    def text(value: int) -> str:
-        return chain.labels[value] if choice else str(value)
-
-    return {
-        "item_id": f"{benchmark['name']}/{index:05d}",
-        "benchmark": benchmark["name"],
-        "stratum": f"{len(chain.steps)} steps",
-        "question": chain.question,
-        "options": [str(value) for value in range(chain.modulus)] if choice else [],
-        "answer": text(chain.answer),
-        "answer_kind": benchmark["answer_kind"],
-        "revised_question": chain.revised.question if with_update else None,
-        "update": chain.update if with_update else None,
-        "stale_answer": text(chain.revised.answer) if with_update else None,
-    }
-
-
-def read_file(benchmark: Mapping[str, Any]) -> pl.DataFrame:
-    """Items from a user's Parquet, JSON Lines or CSV file.
-
-    In CSV, options are one cell with `` | `` between them. The ``answer`` column holds the labels of the right options, or their texts.
-    """
-    path = Path(benchmark["path"])
-    # Types are not guessed from the first rows: in CSV, "007" and "true" stay the texts that they are.
-    readers: dict[str, Any] = {
-        ".parquet": pl.read_parquet,
-        ".jsonl": partial(pl.read_ndjson, infer_schema_length=None),
-        ".csv": partial(pl.read_csv, infer_schema=False),
-    }
-    if path.suffix not in readers:
-        raise InputError(path, "file", f"ends in {path.suffix!r}", readers)
-    try:
-        raw = readers[path.suffix](path)
-    except Exception as error:  # each polars reader has its own kinds
-        raise InputError(path, "file", f"cannot be read ({str(error).splitlines()[0]})", "a Parquet, JSON Lines or CSV file") from None
-    source = {key: benchmark["columns"].get(key, key) for key in COLUMNS}
-    for key, column in source.items():
-        if column not in raw.columns and (key not in OPTIONAL or (key == "options" and benchmark["answer_kind"] == "choice")):
-            raise InputError(path, f"column {column!r} ({key})", "missing", raw.columns)
-    rows = []
-    for line, record in enumerate(raw.iter_rows(named=True), 1):
-        value = {key: record.get(column) for key, column in source.items()}
-        options = value["options"]
-        if isinstance(options, str):
-            options = re.split(r"\s\|\s", options)
-        if not (options is None or isinstance(options, list)):
-            raise InputError(path, f"row {line}, options", f"is {type(options).__name__}", "a list of texts")
-        nested = [key for key in COLUMNS if key != "options" and isinstance(value[key], list | dict)]
-        if nested or any(isinstance(option, list | dict) for option in options or []):
-            raise InputError(path, f"row {line}, {source[nested[0]] if nested else source['options']}", "is nested", "plain texts")
-        options = ["" if option is None else str(option).strip() for option in options or []]
-        for key in ("id", "question", "answer"):
-            if value[key] is None or not str(value[key]).strip():
-                raise InputError(path, f"row {line}, {source[key]}", "is empty", "some text")
-        rows.append(
-            {
-                "item_id": f"{benchmark['name']}/{str(value['id']).strip()}",
-                "benchmark": benchmark["name"],
-                "stratum": str(value["stratum"]) if value["stratum"] is not None else "all",
-                "question": str(value["question"]).strip(),
-                "options": options,
-                "answer": _text(value["answer"]),
-                "answer_kind": benchmark["answer_kind"],
-                "revised_question": _text(value["revised_question"]),
-                "update": _text(value["update"]),
-                "stale_answer": _text(value["stale_answer"]),
-            }
-        )
-    for key in ("answer", "stale_answer"):
-        _texts_to_labels(rows, key)
-    return tables.frame_of(rows, tables.Items)
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value).strip() or None
-
-
-def _texts_to_labels(rows: list[dict[str, Any]], key: str) -> None:
-    # Whether answers are labels or texts is seen on the whole column: the text of an option may itself be a letter ("B", the element).
-    if all(row[key] is None or row[key] in labels(len(row["options"])) for row in rows):
+def _write_tests(drawn: pl.DataFrame, path: str | Path, benchmark: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+    """The tests of the items drawn, a problem at a time: they may have gigabytes."""
+    tests_of = LOADERS[benchmark["loader"]].tests
+    if benchmark["answer_kind"] != "code" or tests_of is None:
+        tables.write(tables.frame_of([], tables.ItemTests), path, tables.ItemTests, meta, expect_rows=False)
         return
-    for row in rows:
-        if row["options"].count(row[key]) == 1:
-            row[key] = labels(len(row["options"]))[row["options"].index(row[key])]
+    missing = {item_id.split("/", 1)[1]: item_id for item_id in drawn["item_id"]}
 
+    def parts() -> Iterator[pl.DataFrame]:
+        for name, tests in tests_of(benchmark, list(missing)):
+            item_id = missing.pop(name)
+            yield tables.frame_of([{"item_id": item_id, **test} for test in tests], tables.ItemTests)
+        if missing:
+            raise InputError(
+                benchmark["path"], f"item {next(iter(missing.values()))}", "has lost its tests", "a source that does not change as it is read"
+            )
 
-def check(frame: pl.DataFrame, where: object) -> None:
-    """Refuse items that no study can use. Items are named by id only: their text may be gated.
-
-    Raises
-    ------
-    InputError
-        For no rows, duplicate ids, bad options, an answer that is no option, an update that changes nothing.
-    """
-    if frame.is_empty():
-        raise InputError(where, "items", "none", "at least 1")
-    repeated = [item for item, count in Counter(frame["item_id"]).items() if count > 1]
-    if repeated:
-        raise InputError(where, "id", f"{repeated[0]!r} occurs {frame['item_id'].to_list().count(repeated[0])} times", "each id once")
-    for item in frame.iter_rows(named=True):
-        name, options = f"item {item['item_id']}", item["options"]
-        if item["answer_kind"] == "choice":
-            if not 2 <= len(options) <= MAX_OPTIONS:
-                raise InputError(where, f"{name}, options", f"has {len(options)}", f"2 to {MAX_OPTIONS}")
-            if len(set(options)) < len(options):
-                raise InputError(where, f"{name}, options", "repeat a text", "options that differ")
-            if not all(options):
-                raise InputError(where, f"{name}, options", "hold an empty one", "options with a text")
-            for key in ("answer", "stale_answer"):
-                label = item[key]
-                if label is not None and label not in labels(len(options)):
-                    raise InputError(where, f"{name}, {key}", f"{label[:20]!r} is none of its options", labels(len(options)))
-        given = [item[key] is not None for key in ("revised_question", "update", "stale_answer")]
-        if any(given) and not all(given):
-            raise InputError(where, f"{name}, update", "is incomplete", "revised_question, update and stale_answer, or none of them")
-        if all(given) and item["stale_answer"] == item["answer"]:
-            raise InputError(where, f"{name}, stale_answer", "equals the answer: the update changes nothing", "another answer")
-
-
-def draw(frame: pl.DataFrame, n: int | None, seed: int) -> pl.DataFrame:
-    """A seeded draw of ``n`` items in which the draw for a smaller ``n`` is contained."""
-    order = sorted(range(len(frame)), key=lambda row: stable_hash("draw", seed, frame["item_id"][row]))
-    return frame[order] if n is None else frame[order[:n]]
+    tables.write_parts(parts(), path, tables.ItemTests, meta)

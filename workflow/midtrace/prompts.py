@@ -35,15 +35,15 @@ def user_text(item: Mapping[str, Any], arm: Mapping[str, Any], benchmark: Mappin
     return f"{text}\n{arm['suffix']}" if arm.get("suffix") else text
 
 
-def system_text(arm: Mapping[str, Any], dialect: Dialect) -> str:
-    """The instructions of an arm: its own text and, where the dialect sets an effort there, the line that sets it.
+def system_text(arm: Mapping[str, Any], dialect: Dialect, benchmark: Mapping[str, Any] | None = None) -> str:
+    """The instructions of an arm: the benchmark's ``system``, its own, and, where the dialect sets an effort there, the line that sets it.
 
     Raises
     ------
     InputError
         For an effort that the dialect does not know, or none where it needs one.
     """
-    parts = [arm["system"]] if arm.get("system") else []
+    parts = [text for text in ((benchmark or {}).get("system"), arm.get("system")) if text]
     effort = arm.get("effort")
     if (effort or dialect.needs_effort) and effort not in dialect.efforts:
         raise InputError("config", "arms.*.effort", f"{effort!r} is not an effort of dialect {dialect.name!r}", dialect.efforts)
@@ -61,11 +61,11 @@ def render(item: Mapping[str, Any], arm: Mapping[str, Any], benchmark: Mapping[s
     Parameters
     ----------
     item, arm, benchmark
-        See :func:`user_text`; ``system`` and ``effort`` of the arm and ``date`` of the benchmark settings are used too.
+        See :func:`user_text`; ``system`` and ``effort`` of the arm and ``system`` and ``date`` of the benchmark settings are used too.
     dialect, tokenizer
         How the model is spoken to, and its vocabulary.
     """
-    system = system_text(arm, dialect)
+    system = system_text(arm, dialect, benchmark)
     date = f"\nCurrent date: {benchmark['date']}" if benchmark.get("date") else ""
     preamble = dialect.preamble.replace("{date}", date).replace("{effort}", arm.get("effort") or "")
     ids: list[int] = tokenizer.encode(preamble, add_special_tokens=False)

@@ -3,15 +3,18 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from midtrace.errors import InputError
+from midtrace.errors import InputError, require_filled
 
 
 def load_tokenizer(model: Mapping[str, Any]) -> Any:
     """The Transformers tokenizer of a model entry."""
     from transformers import AutoTokenizer
 
+    if not Path(model["source"]).is_dir():
+        require_filled(model.get("revision"), "config", f"models.{model['name']}.revision", f"the commit of {model['source']} to run")
     try:
         return AutoTokenizer.from_pretrained(model["source"], revision=model.get("revision"))
     except (OSError, ValueError) as error:

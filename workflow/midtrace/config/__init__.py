@@ -5,12 +5,15 @@ from typing import Any
 
 import yaml
 
+from midtrace import wording
 from midtrace.config.checks import check
 from midtrace.config.reading import conform, read_yaml, schema
-from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, selected
+from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, replicates, selected
 from midtrace.config.settings import (
     REVISED,
     analysis_settings,
+    arm_settings,
+    code_settings,
     continuation_settings,
     controls_settings,
     figures_settings,
@@ -19,6 +22,7 @@ from midtrace.config.settings import (
     items_settings,
     outcomes_settings,
     probe_settings,
+    prompt_of,
     replay_settings,
     report_settings,
     traces_settings,
@@ -29,8 +33,10 @@ __all__ = [
     "REVISED",
     "all_arms",
     "analysis_settings",
+    "arm_settings",
     "arms",
     "choice_benchmarks",
+    "code_settings",
     "context_arms",
     "continuation_settings",
     "controls_settings",
@@ -42,8 +48,10 @@ __all__ = [
     "outcomes_settings",
     "partners",
     "probe_settings",
+    "prompt_of",
     "read_yaml",
     "replay_settings",
+    "replicates",
     "report_settings",
     "schema",
     "selected",
@@ -79,6 +87,7 @@ def validate(config: Any, where: object) -> dict[str, Any]:
         At the first mistake.
     """
     config = conform(config, where)
+    config["arms"] = {name: wording.arm(name, record, where) for name, record in config["arms"].items()}
     check(config, where)
     from midtrace import interruption_config  # it builds on this module
 

@@ -1,17 +1,25 @@
 """What a schema cannot say: names that must exist, orders, and values that do not go together."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from midtrace import planted
+from midtrace import planted, wording
 from midtrace.config.selection import all_arms, selected
 from midtrace.dialects import DIALECTS
 from midtrace.engines import ENGINES, MACHINE
 from midtrace.errors import InputError
+from midtrace.loaders import LOADERS, sources
 
-LOADERS = ("chains", "chains_update", "file")
+SIDECARS = (".excluded", ".tests")  # items/{benchmark}.excluded.parquet and so on
+LINES = (".jsonl",)
+# Keys of a benchmark that only some loaders read.
+USED_BY = {
+    "tests": ("interrupt_updates",),
+    "since": ("livecodebench",),
+    "until": ("livecodebench",),
+}
 
 
 def check(config: Mapping[str, Any], where: object) -> None:
@@ -30,18 +38,32 @@ def check(config: Mapping[str, Any], where: object) -> None:
     for name, benchmark in config["benchmarks"].items():
         _check_benchmark(name, benchmark, where)
     for model in selected(config, "models"):
-        dialect = DIALECTS[config["models"][model]["dialect"]]
-        for arm in all_arms(config):
-            effort = config["arms"][arm]["effort"]
-            if (effort or dialect.needs_effort) and effort not in dialect.efforts:
-                problem = f"{effort!r} is unknown to dialect {dialect.name!r}" if effort else f"missing, and dialect {dialect.name!r} needs one"
-                raise InputError(where, f"arms.{arm}.effort", problem, dialect.efforts)
+        for name, benchmark in config["benchmarks"].items():
+            _check_prompt(name, benchmark, config["models"][model]["dialect"], where)
+        check_efforts(config, model, all_arms(config), where)
     if config["planted"] and not Path(config["planted"]).is_file():
         raise InputError(where, "planted", f"{config['planted']!r} does not exist", "an existing YAML file, or null")
     if config["planted"]:
         planted.read(config["planted"])
+    for key, registry in (("mean_tokens", "arms"), ("items", "benchmarks"), ("throughput", "models")):
+        for name in config["plan"][key]:
+            if name not in config[registry]:
+                raise InputError(where, f"plan.{key}.{name}", "is not defined", config[registry])
     for field in ("fractions", "sentences", "tokens", "leakage"):
         _check_increasing(config["interruptions"][field], where, f"interruptions.{field}")
+
+
+def check_efforts(config: Mapping[str, Any], model: str, arms: Iterable[str], where: object) -> None:
+    """Refuse an effort that the model's dialect does not know, and none where it needs one."""
+    entry = config["models"][model]
+    dialect = DIALECTS[entry["dialect"]]
+    for arm in arms:
+        own = config["arms"][arm]["effort"]
+        effort = own or entry["effort"]
+        if (effort or dialect.needs_effort) and effort not in dialect.efforts:
+            field = f"models.{model}.effort" if effort and not own else f"arms.{arm}.effort"
+            problem = f"{effort!r} is unknown to dialect {dialect.name!r}" if effort else f"missing, and dialect {dialect.name!r} needs one"
+            raise InputError(where, field, problem, dialect.efforts)
 
 
 def _check_increasing(values: list[float], where: object, field: str) -> None:
@@ -115,14 +137,36 @@ def _check_engine(name: str, model: Mapping[str, Any], where: object) -> None:
 
 
 def _check_benchmark(name: str, benchmark: Mapping[str, Any], where: object) -> None:
+    field = f"benchmarks.{name}"
+    for ending in SIDECARS:
+        if name.endswith(ending):
+            raise InputError(where, field, f"ends in {ending!r}, as a file beside the items does", "another name")
     if benchmark["loader"] not in LOADERS:
-        raise InputError(where, f"benchmarks.{name}.loader", f"{benchmark['loader']!r} is unknown", LOADERS)
-    if benchmark["loader"] == "file":
-        if not benchmark["path"]:
-            raise InputError(where, f"benchmarks.{name}.path", "missing", "a .parquet, .jsonl or .csv file")
-        if not Path(benchmark["path"]).is_file():
-            raise InputError(where, f"benchmarks.{name}.path", f"{benchmark['path']!r} does not exist", "an existing .parquet, .jsonl or .csv file")
-    elif benchmark["n"] is None:
-        raise InputError(where, f"benchmarks.{name}.n", "is null, but generated items have no end", "a number of items")
-    if benchmark["answer_kind"] == "choice" and "{options}" not in benchmark["template"]:
-        raise InputError(where, f"benchmarks.{name}.template", "lacks {options}, so a choice would be asked without them", "a text with {options}")
+        raise InputError(where, f"{field}.loader", f"{benchmark['loader']!r} is unknown", LOADERS)
+    loader, kind = LOADERS[benchmark["loader"]], benchmark["answer_kind"]
+    if kind not in loader.answer_kinds:
+        raise InputError(where, f"{field}.answer_kind", f"is {kind!r}, which loader {loader.name!r} has no items of", loader.answer_kinds)
+    for dialect in benchmark["dialects"]:
+        if dialect not in DIALECTS:
+            raise InputError(where, f"{field}.dialects", f"{dialect!r} is unknown", DIALECTS)
+    if loader.generate:
+        if benchmark["n"] is None:
+            raise InputError(where, f"{field}.n", "is null, but generated items have no end", "a number of items")
+        return
+    sources.check(benchmark["path"], benchmark["revision"], where, field, LINES if loader.streamed else tuple(sources.READERS), loader.address)
+    if loader.name == "interrupt_updates" and kind == "code":
+        sources.check(benchmark["tests"]["path"], benchmark["tests"]["revision"], where, f"{field}.tests", LINES, LOADERS["livecodebench"].address)
+    if loader.shuffled and benchmark["shuffle"] is False:
+        raise InputError(where, f"{field}.shuffle", f"is false, but loader {loader.name!r} reads the right option first", "true or null")
+    for key, used in USED_BY.items():
+        given = benchmark[key] if key != "tests" else benchmark[key]["path"]
+        if given and loader.name not in used:
+            raise InputError(
+                where, f"{field}.{key}", f"is given, but loader {loader.name!r} does not use it", f"a loader that does: {', '.join(used)}"
+            )
+
+
+def _check_prompt(name: str, benchmark: Mapping[str, Any], dialect: str, where: object) -> None:
+    if benchmark["answer_kind"] == "choice" and "{options}" not in wording.prompt(benchmark, dialect)["template"]:
+        field = f"benchmarks.{name}.template"
+        raise InputError(where, field, "lacks {options}, so a choice would be asked without them", "a text with {options}")

@@ -84,7 +84,7 @@ def _schema_error(error: jsonschema.ValidationError, where: object) -> InputErro
         absent = [key for key in value if key not in error.instance]
         return InputError(where, f"{path}.{absent[0]}".lstrip("."), "missing", "a value is required")
     wanted = {
-        "enum": lambda: ", ".join(map(str, value)),
+        "enum": lambda: ", ".join("null" if one is None else str(one) for one in value),
         "type": lambda: " or ".join(TYPES[kind] for kind in ([value] if isinstance(value, str) else value)),
         "minimum": lambda: f"at least {value}",
         "maximum": lambda: f"at most {value}",

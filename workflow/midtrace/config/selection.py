@@ -9,6 +9,11 @@ def selected(config: Mapping[str, Any], kind: str) -> list[str]:
     return list(config["run"].get(kind) or config[kind])
 
 
+def replicates(config: Mapping[str, Any], benchmark: str) -> int:
+    """Runs per item and arm of a benchmark (or of its revised view)."""
+    return config["benchmarks"][benchmark.partition("+")[0]]["replicates"] or config["replicates"]
+
+
 def arms(config: Mapping[str, Any]) -> list[str]:
     """Arms to generate: those of a comparison, in the order of the registry."""
     used = {comparison[role] for comparison in config["comparisons"] for role in ("treatment", "reference")}
@@ -31,9 +36,9 @@ def partners(config: Mapping[str, Any], arm: str) -> list[str]:
     return [other for other in config["arms"] if other in found]
 
 
-def context_arms(config: Mapping[str, Any], arm: str) -> dict[str, list[str]]:
+def context_arms(config: Mapping[str, Any], arm: str) -> dict[str, str]:
     """Partner arm -> the arm whose prompt is the common context of that comparison."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, str] = {}
     for comparison in config["comparisons"]:
         pair = (comparison["treatment"], comparison["reference"])
         if arm in pair:

@@ -10,9 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, selected
+from midtrace import wording
+from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, replicates, selected
+from midtrace.loaders import sources
 
-SMALL_FILE = 64 * 2**20  # local weights up to this size are hashed whole
+SMALL_FILE = 64 * 2**20  # files up to this size are hashed whole
 REVISED = "+revised"  # benchmark name + this: the same items asked with their revised question; "+" occurs in no name of a config
 
 
@@ -38,19 +40,38 @@ def folder_hash(folder: str) -> str:
 
 @cache
 def file_hash(path: str) -> str:
-    """SHA-256 of a file, shortened."""
+    """SHA-256 of a file, shortened; of a large one, of its size and its first and last megabyte."""
+    size = Path(path).stat().st_size
     with open(path, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()[:16]
+        if size <= SMALL_FILE:
+            return hashlib.file_digest(handle, "sha256").hexdigest()[:16]
+        digest = hashlib.sha256(f"{size}:".encode() + handle.read(2**20))
+        handle.seek(-(2**20), 2)
+        digest.update(handle.read())
+        return digest.hexdigest()[:16]
+
+
+def source_hash(path: str | None, revision: str | None) -> str | None:
+    """What identifies the content of a benchmark's source: the revision on the hub, or the hashes of the files here."""
+    if path is None or sources.is_remote(path):
+        return revision
+    return ",".join(file_hash(str(file)) for file in sources.files(path))
 
 
 def items_settings(config: Mapping[str, Any], benchmark: str) -> dict[str, Any]:
     """What determines ``items/{benchmark}.parquet``."""
     source = benchmark.removesuffix(REVISED)
     entry = config["benchmarks"][source]
-    settings = {key: entry[key] for key in ("loader", "answer_kind", "n", "path", "columns")}
-    settings["content"] = file_hash(entry["path"]) if entry["loader"] == "file" else None
+    settings = {key: value for key, value in entry.items() if key not in (*wording.PROMPT, "dialects", "replicates")}
+    settings["content"] = source_hash(entry["path"], entry["revision"])
+    settings["tests"] = entry["tests"] | {"content": source_hash(entry["tests"]["path"], entry["tests"]["revision"])}
     view = {"view": "revised"} if benchmark != source else {}
     return _sorted({"seed": config["seed"], "benchmark": {"name": source, **settings}, **view})
+
+
+def prompt_of(config: Mapping[str, Any], model: str, benchmark: str) -> dict[str, Any]:
+    """How a model is asked the items of a benchmark: ``system``, ``template``, ``option``, ``stem``."""
+    return wording.prompt(config["benchmarks"][benchmark.removesuffix(REVISED)], config["models"][model]["dialect"])
 
 
 def _without_machine(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,15 +85,21 @@ def model_settings(config: Mapping[str, Any], model: str) -> dict[str, Any]:
     return {"name": model, **entry, "weights": weights}
 
 
+def arm_settings(config: Mapping[str, Any], model: str, arm: str) -> dict[str, Any]:
+    """An arm as a model runs it: without an effort of its own it has the model's."""
+    record = config["arms"][arm]
+    return {"name": arm, **record, "effort": record["effort"] or config["models"][model]["effort"]}
+
+
 def traces_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str) -> dict[str, Any]:
     """What determines the traces of an arm and replicate."""
-    asked = config["benchmarks"][benchmark.removesuffix(REVISED)]
     return _sorted(
         {
             "items": items_settings(config, benchmark),
             "model": model_settings(config, model),
-            "prompt": {"template": asked["template"], "option": asked["option"], "date": config["models"][model]["date"]},
-            "arm": {"name": arm, **config["arms"][arm]},
+            "prompt": {key: value for key, value in prompt_of(config, model, benchmark).items() if key != "stem"}
+            | {"date": config["models"][model]["date"]},
+            "arm": arm_settings(config, model, arm),
             "replicate": int(replicate),
             "seed": config["seed"],
         }
@@ -107,8 +134,8 @@ def probe_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: s
     return _sorted(
         {
             "replay": replay_settings(config, model, benchmark, arm, replicate),
-            "contexts": {partner: {"name": common, **config["arms"][common]} for partner, common in contexts.items()},
-            "stem": config["benchmarks"][benchmark]["stem"],
+            "contexts": {partner: arm_settings(config, model, common) for partner, common in contexts.items()},
+            "stem": prompt_of(config, model, benchmark)["stem"],
             "readouts": config["readouts"],
         }
     )
@@ -127,7 +154,7 @@ def controls_settings(config: Mapping[str, Any], model: str, benchmark: str) -> 
     return _sorted(
         {
             "traces": traces_settings(config, model, benchmark, reference, 0),
-            "stem": config["benchmarks"][benchmark]["stem"],
+            "stem": prompt_of(config, model, benchmark)["stem"],
             "readouts": config["readouts"],
             "controls": config["controls"],
         }
@@ -136,9 +163,9 @@ def controls_settings(config: Mapping[str, Any], model: str, benchmark: str) -> 
 
 def outcomes_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What determines the outcomes: the config without what is only done with them."""
-    later = ("study", "inference", "validity", "planted", "interruptions")
+    later = ("study", "inference", "validity", "planted", "interruptions", "plan", "code")
     models = {name: _without_machine(entry) for name, entry in config["models"].items()}
-    return _sorted({**{key: value for key, value in config.items() if key not in later}, "models": models})
+    return _sorted({**{key: value for key, value in config.items() if key not in later}, "models": models, "code": code_settings(config)})
 
 
 def analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,8 +205,15 @@ def report_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         {
             "figures": figures_settings(config),
             "arms": {name: config["arms"][name] for name in all_arms(config)},
-            "replicates": config["replicates"],
+            "replicates": sorted({replicates(config, name) for name in selected(config, "benchmarks")}),
             "readouts": config["readouts"],
             "continuations": config["continuations"],
+            "programs": code_settings(config),
         }
     )
+
+
+def code_settings(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How programs are run; None for a study without code."""
+    used = [*selected(config, "benchmarks"), *config["interruptions"]["run"]]
+    return config["code"] if any(config["benchmarks"][name]["answer_kind"] == "code" for name in used) else None

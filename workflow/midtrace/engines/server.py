@@ -113,7 +113,7 @@ class ServerEngine:
         def complete(request: GenerateRequest) -> Generation:
             stops = list(stop_ids)
             (choice,) = self._complete([request.prompt_ids], request.max_tokens, sampling, seed=request.seed, stop_token_ids=stops)
-            ids, reason = choice["token_ids"], choice["finish_reason"]
+            ids, reason = choice["token_ids"], choice.get("finish_reason")
             if reason == "stop" and ids[-1] not in stops:
                 problem = f"the server stopped at token {ids[-1]}, which the dialect does not"
                 raise InputError(self.url, "generation_config", problem, "a server that was started with --generation-config vllm")
@@ -164,7 +164,7 @@ class ServerEngine:
             problem = f"{longest} tokens and {max_tokens} more exceed what the server takes"
             raise InputError(self.url, "max_model_len", problem, f"together at most {self.context} tokens")
         body = {"model": self.name, "prompt": [list(prompt) for prompt in prompts], "max_tokens": max_tokens, **vars(sampling), **NEUTRAL, **given}
-        choices = sorted(self._ask("POST", "/v1/completions", body)["choices"], key=lambda choice: choice["index"])
+        choices = sorted(self._ask("POST", "/v1/completions", body).get("choices", []), key=lambda choice: choice.get("index", 0))
         if len(choices) != len(prompts) or not all(choice.get("token_ids") for choice in choices):
             raise InputError(
                 self.url, "return_token_ids", "the server returns no token ids", "vLLM 0.32 or newer, or a server that knows this parameter"

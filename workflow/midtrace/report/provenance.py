@@ -25,6 +25,7 @@ def making(inputs: Mapping[str, Sequence[str | Path]]) -> list[dict[str, Any]]:
         add(name, "weights (hash or revision)", entry["weights"])
         add(name, "vocabulary (hash)", meta.get("tokenizer"))
         add(name, "dialect", entry["dialect"])
+        add(name, "effort of arms that name none", entry["effort"])
         add(name, "engine", " ".join(filter(None, [entry["engine"], meta.get("engine_version")])))
         add(name, "device", meta.get("device"))
         add(name, "precision", entry["dtype"])

@@ -20,18 +20,42 @@ def _ids() -> dy.List:
 
 
 class Items(dy.Schema):
-    """One row is an item."""
+    """One row is an item. ``answer`` is the label or text of the right one; null where tests decide (code) or none is known (a revised question)."""
 
     item_id = dy.String(primary_key=True)
     benchmark = _text()
     stratum = _text()
     question = _text()
     options = dy.List(dy.String(nullable=False), nullable=False)
-    answer = _text()
+    answer = _text(nullable=True)
     answer_kind = _text(regex=one_of("choice", "math", "code"))
     revised_question = _text(nullable=True)
     update = _text(nullable=True)
     stale_answer = _text(nullable=True)
+
+
+class Excluded(dy.Schema):
+    """One row is a row of a benchmark's source that is no item of the study, and why; ``row`` counts from 1. Never its text: it may be gated."""
+
+    row = dy.Int64(primary_key=True)
+    item_id = _text()
+    reason = _text()
+
+
+class ItemTests(dy.Schema):
+    """One row is a test of a code item; benchmarks of another kind have none.
+
+    ``kind`` is ``stdin`` (the program reads ``input`` and prints ``expected``; ``function`` is null) or ``call`` (``function``, of the class
+    ``Solution`` if the program defines one, gets the JSON values in the lines of ``input``, one argument a line, and returns the JSON value
+    ``expected``).
+    """
+
+    item_id = dy.String(primary_key=True)
+    test_id = dy.Int32(primary_key=True)
+    kind = _text(regex=one_of("stdin", "call"))
+    function = _text(nullable=True)
+    input = _text()
+    expected = _text()
 
 
 class RawTraces(dy.Schema):
@@ -74,10 +98,14 @@ class StoredScores(dy.Schema):
 
 
 class Traces(RawTraces):
-    """One row is a trace with its natural answer (null: unparsed, which counts as wrong)."""
+    """One row is a trace with its natural answer (null: unparsed, which counts as wrong).
+
+    ``answer`` of a code item is its program; ``grade_note`` says why a program failed, in words that quote neither it nor a test.
+    """
 
     answer = _text(nullable=True)
     correct = dy.Bool(nullable=False)
+    grade_note = _text(nullable=True)
 
 
 class _CutKeys(dy.Schema):
@@ -137,6 +165,7 @@ class Continuations(_Continued):
 
     answer = _text(nullable=True)
     correct = dy.Bool(nullable=False)
+    grade_note = _text(nullable=True)
     agrees_with_probe = dy.Bool(nullable=True)
 
 
@@ -170,18 +199,20 @@ class Interruptions(RawInterruptions):
     """One row is an interrupted trace with its answer, held against the fresh run on the whole question (``fresh_...``; null: it is missing).
 
     Failure modes (docs/interruptions.md) are null where they cannot occur: ``panic`` after an update or a close, ``self_doubt`` without an
-    update, ``leakage_ratio`` where the uninterrupted answer is empty.
+    update, ``leakage_ratio`` where the uninterrupted answer is empty, ``comment_lines`` outside of code, ``stale`` for code.
     """
 
     item_id = _text()
     replicate = dy.Int32(nullable=False)
     answer = _text(nullable=True)
     correct = dy.Bool(nullable=False)
+    grade_note = _text(nullable=True)
     fresh_correct = dy.Bool(nullable=True)
     fresh_tokens = dy.Int32(nullable=True)
     leakage_ratio = dy.Float64(nullable=True)
     reasoning_markers = dy.Int32(nullable=False)
     comment_lines = dy.Int32(nullable=True)
+    fresh_comment_lines = dy.Int32(nullable=True)
     doubts = dy.Int32(nullable=True)
     stale = dy.Bool(nullable=True)
     panic = dy.Bool(nullable=True)

@@ -1,14 +1,12 @@
 """Reading answers: the many ways to state an option, and the many ways to seem to."""
 
-import threading
 import time
 
 import pytest
-from builders import item
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midtrace.grading import grade, grade_math, parse_choice, parse_math
+from midtrace.grading import parse_choice, parse_math
 
 LABELS = list("ABCDEFGHIJ")
 CASES = {
@@ -30,6 +28,23 @@ CASES = {
         ("Answer: C - forty-two", "C"),
         ("Answer: C, as shown.", "C"),
         ("Answer: option C", "C"),
+        ("The answer is therefore C.", "C"),
+        ("The answer must be C", "C"),
+        ("Hence the correct answer will be (C).", "C"),
+        ("Answer - C.", "C"),
+        ("ANS:C", "C"),
+        ("The answer is most likely C.", "C"),
+        ("The answer is, indeed, C.", "C"),
+        ("The correct letter is C", "C"),
+        ("Letter: C", "C"),
+        ("I choose C.", "C"),
+        ("I would go with option (C)", "C"),
+        ("I'm going with **C**", "C"),
+        ("Therefore I select C, because 6 x 7 = 42.", "C"),
+        ("<answer>C</answer>", "C"),
+        ("<final_answer> (C) </final_answer>", "C"),
+        ("答案：C", "C"),
+        ("答案是 C。", "C"),
         ("So the answer is letter C", "C"),
     ],
     "markdown": [
@@ -40,6 +55,12 @@ CASES = {
         ("*Answer*: `C`", "C"),
         ("### Answer: __C__", "C"),
         ("**C**", "C"),
+        ("### Answer\n\nC", "C"),
+        ("### Final answer\n**C. 42**", "C"),
+        ("**Final Answer**\n\n(C) 42", "C"),
+        ("Final answer:\n> **C**", None),
+        ("- **Answer**: (C) 42", "C"),
+        ("| Answer: | C |", None),
     ],
     "LaTeX": [
         (r"\boxed{C}", "C"),
@@ -51,6 +72,13 @@ CASES = {
         (r"Answer: \(C\)", "C"),
         (r"The answer is $\mathbf{C}$", "C"),
         (r"\boxed{ (C) }", "C"),
+        (r"\boxed{\text{Answer: C}}", "C"),
+        (r"The answer is $\boxed{\text{C}}$", "C"),
+        (r"\[\boxed{C}\]", "C"),
+        (r"Answer: $\text{(C)}$", "C"),
+        (r"\textbf{Answer: C}", "C"),
+        (r"\boxed{B, C}", None),
+        (r"\boxed{B} \text{ or } \boxed{C}", "C"),
         (r"\boxed{42}", None),
         (r"\boxed{a+b}", None),
         (r"\boxed{x}", None),
@@ -68,6 +96,25 @@ CASES = {
         ('"C"', "C"),
         ("I", "I"),
         ("Cat", None),
+        ("C. 42", "C"),
+        ("(C) 42 apples", "C"),
+        ("**C) 42**", "C"),
+        ("C: forty-two", "C"),
+        ("A. Smith or B. Jones", "A"),
+        ("c. 42", None),
+        ("C or D", None),
+        ("Reasons first.\nC. 42", None),
+    ],
+    "praised": [
+        ("C is correct.", "C"),
+        ("(C) is the correct answer", "C"),
+        ("So C is the right option.", "C"),
+        ("**C** is the best answer.", "C"),
+        ("C is clearly correct", "C"),
+        ("C is not correct", None),
+        ("C is incorrect", None),
+        ("A is correct, and so B is correct", None),
+        ("Statement A is correct. Answer: D", "D"),
     ],
     "JSON": [
         ('{"answer": "C"}', "C"),
@@ -75,7 +122,14 @@ CASES = {
         ("{'answer': 'C'}", "C"),
         ('{"final_answer": "C", "why": "option B is wrong"}', "C"),
         ('{"choice": "C"}', "C"),
+        ('{"answer_letter": "C"}', "C"),
+        ('{"correct_option": "C", "confidence": 0.9}', "C"),
+        ('{"reasoning": "A or B?", "answer": ["C"]}', "C"),
+        ('```json\n{"answer": "C"}\n```', "C"),
+        ('{\n  "answer": "(C) 42"\n}', "C"),
+        ('{"answer": "B"}\n{"answer": "C"}', "C"),
         ('{"answer": null}', None),
+        ('{"answer_index": 2}', None),
         ('{"answer": "Carbon"}', None),
     ],
     "lower case": [("answer: c", "C"), ("the answer is c.", "C"), ("answer: (c) 42", "C"), ("answer: c\nthanks", "C"), ("answer: a", "A")],
@@ -120,6 +174,30 @@ CASES = {
         ("Neither option B nor option C", None),
         ("It cannot be option C.", None),
         ("I choose option C. Yes, option C.", "C"),
+        ("Answer: B, C", None),
+        ("The answer is A, B and D", None),
+        ("Answer: C & D", None),
+        ("Answer: C, not B", "C"),
+        ("Answer: C, which rules out B", "C"),
+        ("First I chose B. Then I choose C.", "C"),
+    ],
+    "not asserted": [
+        ("If the answer is B, then 3 > 4.", None),
+        ("Let me check whether the answer is B.", None),
+        ("I don't think the answer is B.", None),
+        ("I do not know if it is so, the answer is B", "B"),
+        ("It is not sure, but the answer is B.", "B"),
+        ("Is the answer B?", None),
+        ("The answer is B?", None),
+        ("Maybe the answer is (B)?\nAnswer: C", "C"),
+        ("Answer: C\nThe wrong answer is B.", "C"),
+        ("The tempting answer is B.", None),
+        ("My previous answer: B", None),
+        ("Answer: C. If the answer was B, it would be odd.", "C"),
+        ("Unless the answer is B there is no solution.\nAnswer: C", "C"),
+        ("I would not choose B.", None),
+        ("Suppose the answer is B. Then 1 = 2.", None),
+        ("The first choice is B", None),
     ],
     "nothing": [
         ("", None),
@@ -164,11 +242,25 @@ def test_never_a_label_outside_the_items(words, spaced, n):
     assert label is None or label in LABELS[:n]
 
 
+# Words of which no statement can be made: no verb of choosing, no "answer" or "option" with "is" or a colon, no box.
+AFTER = ["because", "I", "a", "A", "think", "it", "option", "B", "fits", "3.", "was", "not", "C,", "(D)", "\n", "is", "correct", "I.", "**E**", "$F$"]
+
+
 @given(st.sampled_from(LABELS), st.sampled_from(FORMS), st.data())
 def test_text_after_a_final_answer_changes_nothing(label, form, data):
-    words = st.sampled_from(["because", "I", "a", "A", "think", "it", "option", "B", "fits", "3.", "was", "not", "C,", "(D)", "\n"])
-    after = " ".join(data.draw(st.lists(words, max_size=10)))
+    """Any text that makes no statement of its own: mentions, single letters and sentences about other options included."""
+    after = " ".join(data.draw(st.lists(st.sampled_from(AFTER), max_size=12))).replace("option is", "option was")
     assert parse_choice(f"{form.format(label)}\n{after}", LABELS) == label
+
+
+@given(st.sampled_from(LABELS), st.sampled_from(FORMS), st.text(max_size=80))
+def test_text_before_a_final_answer_changes_nothing(label, form, before):
+    assert parse_choice(f"{before}\n\n{form.format(label)}", LABELS) == label
+
+
+def test_there_are_enough_cases():
+    assert sum(map(len, CASES.values())) > 150
+    assert min(map(len, CASES.values())) >= 5
 
 
 @given(st.sampled_from(LABELS), st.sampled_from(["Answer: {}", "The answer is {}.", "**{}**", "option {}", "\\boxed{{\\text{{({})}}}}", "({})"]))
@@ -182,78 +274,3 @@ def test_hostile_text_takes_no_time(text):
     parse_choice(text, LABELS)
     parse_math(text)
     assert time.process_time() - start < 2
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Answer: 42", "42"),
-        ("The answer is 42.", "42"),
-        ("**Answer:** 42", "42"),
-        ("The answer is **42**.", "42"),
-        ("Answer:\n42", "42"),
-        ("Answer: 41\nAnswer: 42", "42"),
-        ("Answer: 42\nI hope this answers your question", "42"),
-        (r"So \boxed{\frac{1}{2}}, the answer is 3", r"\frac{1}{2}"),
-        (r"\boxed{1} then \boxed{\sqrt{\frac{1}{2}}}", r"\sqrt{\frac{1}{2}}"),
-        ("First\n 6 x 7 = 42 ", "6 x 7 = 42"),
-        ("Answer: -3.5", "-3.5"),
-        ("", None),
-        ("Answer: **", None),
-        ("Final answer:\n", None),
-    ],
-)
-def test_parse_math(text, expected):
-    assert parse_math(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "gold", "right"),
-    [
-        ("42", "42", True),
-        ("42.0", "42", True),
-        ("43", "42", False),
-        ("-3", "3", False),
-        ("1,234", "1234", True),
-        ("007", "7", True),
-        ("3/4", r"\frac{3}{4}", True),
-        ("0.75", "3/4", True),
-        (r"\frac{3}{4}", "0.75", True),
-        ("0.74", "3/4", False),
-        ("$42$", "42", True),
-        ("42 apples", "42", True),
-        ("x+1", "1+x", True),
-        ("x+2", "1+x", False),
-        (r"\sqrt{2}", "1.41421356", True),
-        ("", "1", False),
-        ("}{", "1", False),
-        (r"\frac{", "1", False),
-        ("no idea", "1", False),
-    ],
-)
-def test_grade_math(text, gold, right):
-    assert grade_math(text, gold) is right
-
-
-def test_grading_works_in_a_thread():
-    found = []
-    thread = threading.Thread(target=lambda: found.append((grade_math("1/2", "0.5"), grade_math("2", "3"))))
-    thread.start()
-    thread.join()
-    assert found == [(True, False)]
-
-
-def test_a_tower_of_powers_does_not_hang(monkeypatch):
-    monkeypatch.setattr("midtrace.grading.COMPARISON_SECONDS", 1)
-    start = time.process_time()
-    assert grade_math("9^{9^{9^{9}}}", "1") is False
-    assert time.process_time() - start < 15
-
-
-def test_grade():
-    assert grade("Answer: D", item(), list("ABCD")) == ("D", True)
-    assert grade("Answer: A", item(), list("ABCD")) == ("A", False)
-    assert grade("no idea", item(), list("ABCD")) == (None, False)
-    free = item(answer_kind="math", answer="0.5", options=[])
-    assert grade("Answer: 1/2", free, []) == ("1/2", True)
-    assert grade("", free, []) == (None, False)

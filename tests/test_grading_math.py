@@ -1,0 +1,184 @@
+"""Free-form answers: what a text states, and what is equal to the gold one, within time, in every thread."""
+
+import threading
+import time
+
+import pytest
+from builders import item
+from hypothesis import given
+from hypothesis import strategies as st
+
+from midtrace.errors import InputError
+from midtrace.grading import grade, grade_math, parse_math
+from midtrace.grading.comparison import Comparer
+from midtrace.grading.free_form import equal
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Answer: 42", "42"),
+        ("The answer is 42.", "42"),
+        ("**Answer:** 42", "42"),
+        ("The answer is **42**.", "42"),
+        ("Answer:\n42", "42"),
+        ("Answer: 41\nAnswer: 42", "42"),
+        ("Answer: 42\nI hope this answers your question", "42"),
+        (r"So \boxed{\frac{1}{2}}, the answer is 3", r"\frac{1}{2}"),
+        (r"\boxed{1} then \boxed{\sqrt{\frac{1}{2}}}", r"\sqrt{\frac{1}{2}}"),
+        ("First\n 6 x 7 = 42 ", "6 x 7 = 42"),
+        ("Answer: -3.5", "-3.5"),
+        ("so she has 18\n#### 18", "18"),
+        ("The answer is 18 dollars, because she sells nine eggs.", "18 dollars"),
+        ("The answer is 3.5. That is all.", "3.5"),
+        ("The answer is 1,234,567.", "1,234,567"),
+        ("Answer: x = 3, since 2x = 6", "x = 3"),
+        (r"\boxed{42", None),
+        (r"Answer: 41, or \boxed{4", None),
+        (r"\boxed{41} and again \boxed{4", "41"),
+        ("", None),
+        ("Answer: **", None),
+        ("Final answer:\n", None),
+    ],
+)
+def test_parse_math(text, expected):
+    assert parse_math(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "right"),
+    [
+        ("42", "42", True),
+        ("42.0", "42", True),
+        ("43", "42", False),
+        ("-3", "3", False),
+        ("1,234", "1234", True),
+        ("007", "7", True),
+        ("3/4", r"\frac{3}{4}", True),
+        ("0.75", "3/4", True),
+        (r"\frac{3}{4}", "0.75", True),
+        ("0.74", "3/4", False),
+        ("$42$", "42", True),
+        ("42 apples", "42", True),
+        ("x+1", "1+x", True),
+        ("x+2", "1+x", False),
+        (r"\sqrt{2}", "1.41421356", True),
+        ("", "1", False),
+        ("}{", "1", False),
+        (r"\frac{", "1", False),
+        ("no idea", "1", False),
+        # Currency, separators, leading zeros, punctuation, units.
+        ("$18", "18", True),
+        (r"\$18.00", "18", True),
+        ("-$5", "-5", True),
+        ("€18", "18", True),
+        ("18 dollars", "18", True),
+        ("18 US dollars.", "18", True),
+        ("1{,}000", "1000", True),
+        (r"1\,000", "1000", True),
+        ("1 000", "1000", True),
+        ("12,345", "12345", True),
+        ("12,34", "1234", False),
+        ("1.000", "1000", False),
+        ("073", "73", True),
+        ("73.", "73", True),
+        ("73,", "73", True),
+        ("\u22123", "-3", True),
+        (r"5\text{ cm}", "5", True),
+        (r"90^\circ", "90", True),
+        ("10 feet per second", "10", True),
+        ("50%", "50", True),
+        ("50 percent", "50", True),
+        ("50%", "0.5", True),
+        (r"\(18\)", "18", True),
+        ("**18**", "18", True),
+        ("x = 18", "18", True),
+        # More than the number.
+        ("18 or 19", "18", False),
+        ("18, 19", "18", False),
+        ("18 million", "18", False),
+        ("2 dozen", "2", False),
+        ("2 thirds", "2", False),
+        ("2 pi", "2", False),
+        (r"2\pi", "2", False),
+        ("5x", "5", False),
+        ("5 times 2", "5", False),
+        ("3!", "3", False),
+        ("180", "18", False),
+        ("1,2", "12", False),
+        # Other forms.
+        ("(1, 2)", "(1,2)", True),
+        ("[1, 2)", "(1,2)", False),
+        (r"(3,\pi/2)", r"(3,\frac{\pi}{2})", True),
+        (r"\text{Evelyn}", r"\text{Evelyn}", True),
+        (r"\frac12", "0.5", True),
+        (r"\sqrt{8}", r"2\sqrt{2}", True),
+        ("x^2+2x+1", "(x+1)^2", True),
+    ],
+)
+def test_grade_math(text, gold, right):
+    assert grade_math(text, gold) is right
+
+
+def test_the_gold_one_comes_first():
+    # math-verify takes an interval for the inequality that is asked for, not the other way round.
+    assert equal("(1,2)", "1<x<2") and not equal("1<x<2", "(1,2)")
+
+
+@given(st.integers(-(10**9), 10**9))
+def test_a_number_in_every_dress_is_itself_and_not_its_neighbour(number):
+    dresses = [f"{number}", f"{number:,}", f"${number}", f"{number}.00", f"{number} apples", f"{number}.", f"**{number}**"]
+    assert all(equal(dress, str(number)) for dress in dresses)
+    assert not any(equal(dress, str(number + 1)) for dress in dresses)
+
+
+def test_an_item_without_a_known_answer_is_never_graded():
+    with pytest.raises(InputError, match="item toy/1: answer: is unknown"):
+        grade("", item(answer=None), list("ABCD"))
+
+
+def test_grading_works_in_threads():
+    pairs = [(f"{k}/{2 * k}", "0.5" if k % 2 else "0.25") for k in range(1, 41)]
+    found = {}
+    threads = [threading.Thread(target=lambda at=at: found.update({at: [equal(*pair) for pair in pairs[at::4]]})) for at in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {at: [gold == "0.5" for _, gold in pairs[at::4]] for at in range(4)}
+
+
+@pytest.mark.parametrize("tower", ["9^{9^{9^{9}}}", "2^{2^{2^{2^{2^{2}}}}}", r"\binom{10^9}{5 \cdot 10^8}"])
+def test_what_takes_for_ever_is_not_equal_and_does_not_hang(monkeypatch, tower):
+    monkeypatch.setattr("midtrace.grading.comparison.SECONDS", 0.5)
+    found = []
+    start = time.monotonic()
+    thread = threading.Thread(target=lambda: found.append((equal(tower, "x+1"), equal("3/4", "0.75"))))
+    thread.start()
+    thread.join()
+    assert found[0][0] is False
+    assert time.monotonic() - start < 30
+    monkeypatch.undo()
+    assert equal("5/8", "0.625")  # a comparison after one that was killed
+
+
+def test_a_killed_process_is_started_again():
+    comparer = Comparer()
+    assert comparer.equal("0.5", "1/2")
+    comparer._process.kill()
+    comparer._process.wait()
+    assert comparer.equal("0.5", "2/4")
+    comparer.close()
+
+
+def test_a_very_long_answer_is_none():
+    assert not equal("1+" * 600 + "1", "601")
+
+
+def test_grade():
+    assert grade("Answer: D", item(), list("ABCD")) == ("D", True)
+    assert grade("Answer: A", item(), list("ABCD")) == ("A", False)
+    assert grade("no idea", item(), list("ABCD")) == (None, False)
+    free = item(answer_kind="math", answer="0.5", options=[])
+    assert grade("Answer: 1/2", free, []) == ("1/2", True)
+    assert grade("", free, []) == (None, False)

@@ -1,0 +1,182 @@
+"""Grading programs: the last fenced block of an answer, run on every test of its item in the sandbox (docs/code.md)."""
+
+import json
+import math
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from typing import Any
+
+from midtrace import sandbox
+from midtrace.errors import InputError
+from midtrace.logs import Progress
+from midtrace.sandbox import Limits
+
+TOLERANCE = 1e-6  # relative or absolute, where a fraction is expected
+UNPARSED = "no code block"
+_FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<language>[^\s`]*+)[^`]*+$")
+PYTHON = {"python", "py", "python3", "py3"}
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """Fenced blocks of a Markdown text, in order: the language in lower case (empty: none is named) and the content, less the fence's indent.
+
+    A fence that is never closed ends with the text, and one that names a language inside an open block starts it anew: a model that was made to
+    start with a fence may write another, or none at the end.
+    """
+    found: list[tuple[str, str]] = []
+    lines: list[str] = []
+    fence, language, indent = "", "", 0
+    for line in text.split("\n"):
+        match = _FENCE.match(line)
+        if match and (not fence or match["language"]):
+            fence, language, indent, lines = match["fence"], match["language"].lower(), len(match["indent"]), []
+        elif match and match["fence"].startswith(fence):
+            found.append((language, "\n".join(lines) + "\n"))
+            fence = ""
+        elif fence:
+            lines.append(line[min(indent, len(line) - len(line.lstrip(" \t"))) :])
+    if fence:
+        found.append((language, "\n".join(lines) + "\n"))
+    return found
+
+
+def extract_program(text: str) -> str | None:
+    """The Python program of an answer segment: its last fenced block that says it is Python, else the last one that says nothing.
+
+    None without such a block, or with an empty one. Text without a fence is never taken for a program.
+    """
+    found = blocks(text)
+    for languages in (PYTHON, {""}):
+        programs = [content for language, content in found if language in languages and content.strip()]
+        if programs:
+            return programs[-1]
+    return None
+
+
+def same_output(found: str, expected: str) -> bool:
+    """Whether a printed output is the expected one.
+
+    Lines are compared without white space at either end, and blank lines at either end of the output do not count. Words of a line must be equal,
+    or equal as numbers: exactly where a whole number is expected, within 1e-6 (relative or absolute) where a fraction is.
+    """
+    lines, wanted = ([line.strip() for line in text.strip().splitlines()] for text in (found, expected))
+    return len(lines) == len(wanted) and all(a == b or _same_words(a.split(), b.split()) for a, b in zip(lines, wanted, strict=True))
+
+
+def _same_words(found: list[str], expected: list[str]) -> bool:
+    return len(found) == len(expected) and all(a == b or _same_number(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def _same_number(found: str, expected: str) -> bool:
+    if not (_NUMBER.fullmatch(found) and _NUMBER.fullmatch(expected)):
+        return False
+    if _WHOLE.fullmatch(expected):
+        return Decimal(found) == Decimal(expected)
+    return math.isclose(float(found), float(expected), rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+
+
+def same_value(found: Any, expected: Any) -> bool:
+    """Whether a JSON value is the expected one: equal, and within 1e-6 (relative or absolute) where a fraction is expected."""
+    if isinstance(expected, list):
+        return isinstance(found, list) and len(found) == len(expected) and all(map(same_value, found, expected))
+    if isinstance(expected, dict):
+        return isinstance(found, dict) and found.keys() == expected.keys() and all(same_value(found[key], expected[key]) for key in expected)
+    if isinstance(expected, float) and isinstance(found, int | float):
+        return math.isclose(found, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    return bool(found == expected)
+
+
+def _passes(test: Mapping[str, Any], output: str) -> bool:
+    if test["kind"] == "stdin":
+        return same_output(output, test["expected"])
+    try:
+        return same_value(json.loads(output), json.loads(test["expected"]))
+    except (ValueError, RecursionError):
+        return False
+
+
+def fault_of(program: str, tests: Sequence[Mapping[str, Any]], limits: Limits | None = None, kind: str = "bubblewrap") -> str | None:
+    """Why a program fails its tests: the first one that it fails, and how. None if it passes all.
+
+    Parameters
+    ----------
+    program
+        Python source.
+    tests
+        Rows of the tests table (:class:`midtrace.tables.ItemTests`) of one item, at least one.
+    limits, kind
+        See :func:`midtrace.sandbox.run`.
+
+    Raises
+    ------
+    InputError
+        Without tests, which any program would pass.
+    """
+    if not tests:
+        raise InputError("tests", "rows", "none for this item: every program would be right", "at least 1 test per item")
+    limits = limits or Limits()
+    deadline = time.monotonic() + limits.total_seconds
+    for number, test in enumerate(tests, 1):
+        done = sandbox.run(program, test["input"], limits, kind, test["function"] if test["kind"] == "call" else None)
+        if done.problem:
+            return f"test {number} of {len(tests)}: {done.problem}"
+        if not _passes(test, done.stdout):
+            return f"test {number} of {len(tests)}: wrong {'output' if test['kind'] == 'stdin' else 'value'}"
+        if time.monotonic() > deadline and number < len(tests):
+            return f"total time limit of {limits.total_seconds} s after test {number} of {len(tests)}"
+    return None
+
+
+def grade_code(text: str, tests: Sequence[Mapping[str, Any]], limits: Limits | None = None, kind: str = "bubblewrap") -> bool:
+    """Whether an answer segment holds a program that passes all tests; see :func:`extract_program` and :func:`fault_of`."""
+    program = extract_program(text)
+    return program is not None and fault_of(program, tests, limits, kind) is None
+
+
+def grade_programs(
+    answers: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], limits: Limits, kind: str, workers: int
+) -> list[tuple[str | None, bool, str | None]]:
+    """Grade many answers, several at a time.
+
+    Parameters
+    ----------
+    answers
+        Pairs of an answer segment and the tests of its item.
+    limits, kind
+        See :func:`midtrace.sandbox.run`.
+    workers
+        Programs at a time. A machine resource: it decides no grade.
+
+    Returns
+    -------
+    list
+        For each answer: the program (None: unparsed), whether it is right, and why not (None: it is right).
+
+    Raises
+    ------
+    InputError
+        If this machine cannot isolate programs, see :func:`midtrace.sandbox.check`; or for an item without tests.
+    """
+    sandbox.check(kind)
+    if kind == "none":
+        print("code.sandbox is none: these programs are not isolated, they reach the network and your files", file=sys.stderr)
+    bar = Progress("programs", len(answers), "program")
+
+    def grade(answer: tuple[str, Sequence[Mapping[str, Any]]]) -> tuple[str | None, bool, str | None]:
+        program = extract_program(answer[0])
+        fault = UNPARSED if program is None else fault_of(program, answer[1], limits, kind)
+        return program, fault is None, fault
+
+    found = []
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        for one in pool.map(grade, answers):
+            found.append(one)
+            bar.add(1)
+    bar.close()
+    return found

@@ -1,0 +1,247 @@
+"""What a study will take, before anything runs: rows of each stage, tokens, disk and hours.
+
+Counts follow from the config; tokens rest on how long runs are assumed to be (``plan.mean_tokens``, else ``max_tokens``), and every run is taken
+to end its reasoning. So rows of traces are exact. Of a run without an end there are fewer cuts, probes and interruptions, and it is continued at
+every horizon.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from midtrace import config as study_config
+from midtrace import interruption_config
+from midtrace.config import REVISED
+from midtrace.errors import InputError
+
+STAGES = ("traces", "cuts", "probes", "continuations", "interruptions", "controls")
+# Bytes a token and a row, generously: ids of Qwen3's vocabulary take 1.1 bytes a token in Parquet (2.3M tokens of benchmark texts), rows of the
+# demo 3 (cuts), 41 (readouts), 15 (continuations, raw and graded) and 6 (controls).
+TOKEN_BYTES = 2
+ROW_BYTES = {"traces": 500, "cuts": 10, "probes": 100, "continuations": 50, "interruptions": 500, "controls": 20}
+CLOSE_TOKENS = 32  # the forced close and the stem
+SCRIPTED, PREFIXES = 6, 4  # controls of an item, see midtrace.controls
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file that the engine (for cuts: no engine) will make.
+
+    Attributes
+    ----------
+    stage, model, benchmark, arm
+        What it is part of.
+    path
+        Where it will be, below ``results/{study}/``.
+    rows
+        Rows that it will have, if all runs end and are as long as assumed.
+    decoded, prefilled
+        Tokens that are sampled, and tokens that are read: prompts and prefixes, each once per trace and context, as engines with a prefix cache do.
+    stored
+        Tokens whose ids are stored.
+    """
+
+    stage: str
+    model: str
+    benchmark: str
+    arm: str
+    path: str
+    rows: int
+    decoded: float = 0
+    prefilled: float = 0
+    stored: float = 0
+
+
+def items_of(config: Mapping[str, Any], benchmark: str, results: Path) -> int:
+    """Items of a benchmark (or of its revised view): as drawn if they are there, else as the config draws or assumes.
+
+    Raises
+    ------
+    InputError
+        If the config takes a whole source and does not say how large it is assumed to be.
+    """
+    for name in (benchmark, benchmark.removesuffix(REVISED)):
+        path = results / "items" / f"{name}.parquet"
+        if path.is_file():
+            return pq.read_metadata(path).num_rows
+    source = benchmark.removesuffix(REVISED)
+    n = config["benchmarks"][source]["n"] or config["plan"]["items"].get(source)
+    if n is None:
+        problem = "is null, so the plan does not know its size"
+        raise InputError("config", f"benchmarks.{source}.n", problem, f"a number under plan.items.{source}, or `snakemake items` before the plan")
+    return n
+
+
+def shards(config: Mapping[str, Any], results: Path) -> Iterator[Shard]:
+    """All files of a study that hold rows of traces, and what each takes.
+
+    Parameters
+    ----------
+    config
+        A validated config.
+    results
+        ``results/{study}``: items that are there count as they are.
+    """
+    horizon_study = study_config.selected(config, "benchmarks")
+    for model in study_config.selected(config, "models"):
+        for benchmark in horizon_study:
+            n = items_of(config, benchmark, results)
+            for arm in study_config.arms(config):
+                for replicate in range(study_config.replicates(config, benchmark)):
+                    yield from _arm(config, model, benchmark, arm, replicate, n)
+            if config["controls"]["items"] and benchmark in study_config.choice_benchmarks(config):
+                yield _controls(config, model, benchmark, n)
+        for benchmark in interruption_config.bases(config):
+            n = items_of(config, benchmark, results)
+            for arm in interruption_config.arms(config):
+                for replicate in interruption_config.replicates(config, benchmark):
+                    if benchmark not in horizon_study or arm not in study_config.arms(config):
+                        yield _traces(config, model, benchmark, arm, replicate, n)
+                    for intervention in interruption_config.interventions(config, benchmark) if benchmark in config["interruptions"]["run"] else ():
+                        yield _interruption(config, model, benchmark, arm, replicate, intervention, n)
+
+
+def length(config: Mapping[str, Any], model: str, arm: str) -> float:
+    """Tokens of a run, as assumed: ``plan.mean_tokens`` of its arm, at most the model's ``max_tokens``, which it is otherwise."""
+    cap = config["models"][model]["max_tokens"]
+    return min(cap, config["plan"]["mean_tokens"].get(arm, cap))
+
+
+def _traces(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int, n: int) -> Shard:
+    tokens, prompt = length(config, model, arm), config["plan"]["prompt_tokens"]
+    path = f"raw/traces/{model}/{benchmark}/{arm}/r{replicate}.parquet"
+    return Shard("traces", model, benchmark, arm, path, n, n * tokens, n * prompt, 2 * n * (tokens + prompt))  # raw and graded
+
+
+def _arm(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int, n: int) -> Iterator[Shard]:
+    """The shards of an arm and replicate in the study of horizons."""
+    yield _traces(config, model, benchmark, arm, replicate, n)
+    where, shard = (model, benchmark, arm), f"{model}/{benchmark}/{arm}/r{replicate}.parquet"
+    choice = benchmark in study_config.choice_benchmarks(config)
+    tokens, prompt = length(config, model, arm), config["plan"]["prompt_tokens"]
+    grid = {*config["horizons"], *(config["availability"]["horizons"] if choice else ())}
+    matched, fractions = len(study_config.partners(config, arm)), config["fractions"]
+    contexts = {arm, *study_config.context_arms(config, arm).values()}
+    yield Shard("cuts", *where, f"cuts/{shard}", n * (len(grid) + len(fractions) + matched))
+    if choice:
+        commons = len({*study_config.context_arms(config, arm).values()})
+        read = len(grid) * (1 + commons) + len(fractions) + 2 * matched
+        prefixes = len(contexts) * (prompt + tokens) + read * CLOSE_TOKENS
+        yield Shard("probes", *where, f"readouts/{shard}", n * read, 0, n * prefixes)
+    modes = config["continuations"]["modes"]
+    answered = (sum(horizon < tokens for horizon in config["horizons"]) + matched) * ("answer" in modes)
+    resumed = [fraction for fraction in fractions if fraction < 1] if "resume" in modes else []
+    decoded = answered * config["continuations"]["max_tokens"] + sum((1 - fraction) * tokens for fraction in resumed)
+    prefilled = (len(contexts) * (prompt + tokens) + answered * CLOSE_TOKENS) if answered or resumed else 0
+    yield Shard("continuations", *where, f"raw/continuations/{shard}", n * (answered + len(resumed)), n * decoded, n * prefilled, n * decoded)
+
+
+def _interruption(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int, intervention: str, n: int) -> Shard:
+    section = config["interruptions"]
+    tokens, prompt, answer = length(config, model, arm), config["plan"]["prompt_tokens"], config["plan"]["answer_tokens"]
+    kept = [*(share * tokens for share in [*section["fractions"], *section["sentences"]]), *(cut for cut in section["tokens"] if cut <= tokens)]
+    closes = section["interventions"][intervention]["place"] == "close"
+    # Where it may reason on it is taken to finish what it had begun.
+    decoded = sum(answer + (0 if closes else tokens - cut) for cut in kept)
+    path = f"raw/interruptions/{model}/{benchmark}/{arm}/r{replicate}/{intervention}.parquet"
+    prefilled = prompt + tokens + len(kept) * CLOSE_TOKENS
+    return Shard("interruptions", model, benchmark, arm, path, n * len(kept), n * decoded, n * prefilled, 2 * n * decoded)
+
+
+def _controls(config: Mapping[str, Any], model: str, benchmark: str, n: int) -> Shard:
+    arm, chosen = config["comparisons"][0]["reference"], min(n, config["controls"]["items"])
+    early, late = config["controls"]["horizons"]
+    per_item = SCRIPTED // 2 * (early + late) + PREFIXES * length(config, model, arm) + (SCRIPTED + PREFIXES) * config["plan"]["prompt_tokens"]
+    return Shard("controls", model, benchmark, arm, f"controls/{model}/{benchmark}.parquet", chosen * (SCRIPTED + PREFIXES), 0, chosen * per_item)
+
+
+def table(config: Mapping[str, Any], results: str | Path) -> pl.DataFrame:
+    """The plan by file.
+
+    Parameters
+    ----------
+    config
+        A validated config.
+    results
+        ``results/{study}``.
+
+    Returns
+    -------
+    polars.DataFrame
+        One row per file: the fields of :class:`Shard`, ``done`` (it is there), ``bytes`` and ``hours`` (at ``plan.throughput``).
+    """
+    results = Path(results)
+    frame = pl.DataFrame(list(shards(config, results)))
+    speed = {name: config["plan"]["throughput"].get(name, {}) for name in study_config.selected(config, "models")}
+    rates = {kind: {name: own.get(kind, config["plan"][kind]) for name, own in speed.items()} for kind in ("decode", "prefill")}
+    rate = {kind: pl.col("model").replace_strict(by_model, return_dtype=pl.Float64) for kind, by_model in rates.items()}
+    return frame.with_columns(
+        pl.col("decoded", "prefilled", "stored").cast(pl.Float64),
+        done=pl.Series([(results / path).is_file() for path in frame["path"]], dtype=pl.Boolean),
+        bytes=pl.col("stored") * TOKEN_BYTES + pl.col("rows") * pl.col("stage").replace_strict(ROW_BYTES, return_dtype=pl.Int64),
+        hours=(pl.col("decoded") / rate["decode"] + pl.col("prefilled") / rate["prefill"]) / 3600,
+    )
+
+
+def describe(config: Mapping[str, Any], results: str | Path) -> str:
+    """The plan as text for a terminal."""
+    frame = table(config, results)
+    lines = [f"Plan of study {config['study']}. Nothing is run.", ""]
+    header = ("", "files", "rows", "still to do", "tokens decoded", "tokens read", "hours")
+    lines.append(_row(header))
+    for model in frame["model"].unique(maintain_order=True):
+        own = frame.filter(pl.col("model") == model)
+        lines.append(model)
+        lines += [_line(f"  {stage}", part) for stage in STAGES if len(part := own.filter(pl.col("stage") == stage))]
+        lines.append(_line("  together", own))
+    left = frame.filter(~pl.col("done"))
+    whole, coming = (_size(float(part["bytes"].sum())) for part in (frame, left))
+    lines += ["", f"Disk: about {whole}, of which {coming} are still to come."]
+    lines += ["", "Assumed (section plan of the config):", *(f"  {line}" for line in _assumptions(config))]
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, part: pl.DataFrame) -> str:
+    left = part.filter(~pl.col("done"))
+    rows = "" if name.strip() == "together" else f"{part['rows'].sum():,}"
+    to_do = "" if name.strip() == "together" else f"{left['rows'].sum():,}"
+    tokens = (_count(float(left[kind].sum())) for kind in ("decoded", "prefilled"))
+    return _row((name, f"{len(part):,}", rows, to_do, *tokens, f"{left['hours'].sum():,.1f}"))
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return f"{cells[0]:<18}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells[1:], (8, 12, 13, 16, 13, 10), strict=True))
+
+
+def _count(value: float) -> str:
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:,.1f} {unit}"
+    return f"{value:.0f}"
+
+
+def _size(value: float) -> str:
+    return f"{value / 1e9:,.1f} GB" if value >= 1e8 else f"{value / 1e6:,.1f} MB"
+
+
+def _assumptions(config: Mapping[str, Any]) -> Iterator[str]:
+    plan = config["plan"]
+    arms = dict.fromkeys([*study_config.arms(config), *(interruption_config.arms(config) if config["interruptions"]["run"] else ())])
+    told = [f"{arm} {plan['mean_tokens'][arm]:,.0f}" for arm in arms if arm in plan["mean_tokens"]]
+    silent = [arm for arm in arms if arm not in plan["mean_tokens"]]
+    if told:
+        yield "tokens of a run on average (mean_tokens): " + ", ".join(told)
+    if silent:
+        yield "runs as long as max_tokens, the most that is possible: " + ", ".join(silent)
+    prompt, answer = plan["prompt_tokens"], plan["answer_tokens"]
+    yield f"{prompt:,.0f} tokens of a prompt (prompt_tokens), {answer:,.0f} of an answer after an interruption (answer_tokens)"
+    for model in study_config.selected(config, "models"):
+        decode, prefill = (plan["throughput"].get(model, {}).get(kind, plan[kind]) for kind in ("decode", "prefill"))
+        yield f"{model}: {decode:,.0f} tokens a second decoded and {prefill:,.0f} read by the one job that runs (throughput, or decode and prefill)"
+    if plan["items"]:
+        yield "items of sources that are taken whole (items): " + ", ".join(f"{name} {n:,}" for name, n in plan["items"].items())
+    yield "every run ends its reasoning; prefixes are read once per trace and context (a prefix cache); grading, cuts and analysis take no engine"
