@@ -109,7 +109,11 @@ def test_a_job_that_runs_a_model_takes_the_environment_of_its_engine(
     fresh: Checkout, path: str, environment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conda = tmp_path / "conda"  # Snakemake asks it for no more than this before it lists the environments
-    answers = {"--version": "conda 25.1.0", "info": '{"conda_version": "25.1.0", "platform": "linux-64", "conda_prefix": "/"}', "config": '{"get": {"channel_priority": "strict"}}'}
+    answers = {
+        "--version": "conda 25.1.0",
+        "info": '{"conda_version": "25.1.0", "platform": "linux-64", "conda_prefix": "/"}',
+        "config": '{"get": {"channel_priority": "strict"}}',
+    }
     cases = "\n".join(f"{asked}) echo '{answer}';;" for asked, answer in answers.items())
     conda.write_text(f'#!/bin/sh\ncase "$1" in\n{cases}\nesac\n')
     conda.chmod(0o755)
