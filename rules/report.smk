@@ -20,6 +20,7 @@ rule write_report:
         control_tables=control_files(),
         figures=figure_files("svg"),
         interruptions=interruption_figures(),
+        interruption_tables=interruption_tables()[:1],
     output:
         report(f"{RESULTS}/report.html", caption="../workflow/report/report.rst", category="Report"),
     log:

@@ -14,7 +14,7 @@ def main(decomposition: dict[str, str], inputs: dict[str, list[str]], figures: l
 if __name__ == "__main__":
     with logs.to_log(snakemake.log[0]):
         folder = snakemake.input.get("interruptions") or "no interruptions"
-        stages = ("item_tables", "traces", "readouts", "control_tables")
+        stages = ("item_tables", "traces", "readouts", "control_tables", "interruption_tables")
         main(
             {table: snakemake.input[table] for table in DECOMPOSITION},
             {stage: list(snakemake.input.get(stage, [])) for stage in stages},

@@ -35,8 +35,9 @@ def test_a_config_says_which_figures_there_are(made: Made):
     assert "decomposition_tiny_chains" in stems
     assert "planted" in stems
     # Free-form answers are not probed.
-    assert {stem for stem in stems if stem.endswith("_free")} == {f"{kind}_tiny_free" for kind in ("decomposition", "policy", "matched", "lengths")}
-    without = {**made.figure_settings, "controls": False, "analysis": {**made.figure_settings["analysis"], "planted": None}}
+    unprobed = ("decomposition", "policy", "matched", "lengths", "methods")
+    assert {stem for stem in stems if stem.endswith("_free")} == {f"{kind}_tiny_free" for kind in unprobed}
+    without = {**made.figure_settings, "asked": {"controls": False}, "analysis": {**made.figure_settings["analysis"], "planted": None}}
     assert not [stem for stem in catalogue.stems(without) if stem.startswith(("controls", "planted"))]
 
 
@@ -63,7 +64,7 @@ def test_what_is_drawn_is_what_the_catalogue_says(made: Made, kind: str, benchma
     assert bool(figure.axes) is not empty
 
 
-@pytest.mark.parametrize("kind", ["policy", "decomposition", "matched", "validity", "planted"])
+@pytest.mark.parametrize("kind", ["policy", "decomposition", "matched", "validity", "falsifier", "planted"])
 def test_parts_without_intervals_or_with_one_side_only_are_drawn(made: Made, kind: str):
     found = run.read_decomposition(made.decomposition, made.figure_settings["analysis"])
     bare = {name: frame.with_columns(ci_low=pl.lit(None, pl.Float64), ci_high=pl.lit(None, pl.Float64)) for name, frame in found.items()}
@@ -174,3 +175,32 @@ def test_an_empty_table_has_its_header(tmp_path: Path):
     write_tex(EMPTY["controls"], tmp_path / "controls.tex")
     assert (tmp_path / "controls.csv").read_text().startswith("model,benchmark")
     assert "no rows" in (tmp_path / "controls.tex").read_text()
+
+
+def test_every_method_of_inference_is_drawn_at_the_headline(made: Made):
+    figure = panels.draw("methods", parts(made, "chains"))
+    labels = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert labels == [
+        *("items, percentile", "items, BCa", "nested: items, replicates", "two-way: items x replicates", "crossed intercepts"),
+        *("replicate 0 alone", "replicate 1 alone"),
+    ]
+    assert len(figure.axes) == 2 * 3  # two comparisons; Y, Y_sym, equal length
+
+
+def test_methods_are_not_drawn_where_the_config_asks_for_none(made: Made):
+    settings = made.figure_settings
+    assert "methods_tiny_chains" in catalogue.stems(settings)
+    assert "methods_tiny_chains" not in catalogue.stems({**settings, "asked": {**settings["asked"], "methods": False}})
+
+
+def test_the_falsifier_leaves_out_shares_with_a_single_item(made: Made):
+    own = parts(made, "chains")
+    table = own.tables["falsifier"]
+    assert panels.draw("falsifier", own).axes
+    alone = table.with_columns(n_items=pl.lit(1, pl.Int64))
+    assert not panels.draw("falsifier", Parts({**own.tables, "falsifier": alone}, own.runs, own.comparisons, own.chance, own.margin)).axes
+
+
+def test_methods_need_the_lengths_that_choose_their_horizon(made: Made):
+    own = parts(made, "chains", lengths=EMPTY["lengths"])
+    assert not panels.draw("methods", own).axes

@@ -11,6 +11,8 @@ from report_study import GATED, HOSTILE, Made, make
 from midtrace import captions, example, report, tables, verdicts
 from midtrace.errors import InputError
 from midtrace.figures import catalogue, run
+from midtrace.report import checks, provenance
+from midtrace.report import interruptions as report_interruptions
 from midtrace.verdicts import Estimate, Headline
 
 LEVEL, MARGIN = 0.95, 0.03
@@ -151,12 +153,67 @@ def test_gated_text_never_appears(page: str):
 
 def test_figures_of_interruptions_are_shown_with_their_captions():
     stems = ["interruptions_m_b_a", "interruptions_errors_m_b_a", "interruptions_leakage_m_b_a"]
-    parts = report.interruption_parts({**dict.fromkeys(stems, "data:image/svg+xml;base64,"), "policy_m_b": "other"})
+    parts = report_interruptions.figures({**dict.fromkeys(stems, "data:image/svg+xml;base64,"), "policy_m_b": "other"})
     captions = [part["caption"]["drawn"].split()[0] for part in parts]
     assert captions == ["Accuracy", "Runs", "Share"]
     page = report.render({**_minimal(), "study": "x", "interruptions": parts})
     assert [page.count(f'id="figure-{stem}"') for stem in stems] == [1, 1, 1]
+    assert "In numbers" not in page
     assert 'href="#interruptions"' in page and 'href="#interruptions"' not in report.render({**_minimal(), "study": "x"})
+
+
+def test_interruptions_are_told_in_numbers(tmp_path: Path):
+    keys = {
+        "model": "m",
+        "benchmark": "b",
+        "treatment": "a",
+        "cut": "fraction",
+        "fraction": None,
+        "ci_low": 0.0,
+        "ci_high": 1.0,
+        "n_items": 3,
+        "n_pairs": 3,
+    }
+    rows = [
+        {**keys, "intervention": "hard", "estimand": "accuracy", "estimate": 0.4321},
+        {**keys, "intervention": "hard", "estimand": "panic", "estimate": None},
+        {**keys, "intervention": "soft", "estimand": "panic", "estimate": 0.1234},
+        {**keys, "fraction": 0.5, "intervention": "soft", "estimand": "panic", "estimate": 0.9999},
+    ]
+    pl.DataFrame(rows, infer_schema_length=None).write_parquet(tmp_path / "interruptions.parquet")
+    found = report_interruptions.rows([tmp_path / "interruptions.parquet"])
+    assert [(row["intervention"], row["accuracy"] and row["accuracy"].value, row["panic"] and row["panic"].value) for row in found] == [
+        ("hard", 0.4321, None),
+        ("soft", None, 0.1234),
+    ]
+    figure = report_interruptions.figures({"interruptions_m_b_a": "data:image/svg+xml;base64,"})
+    page = report.render({**_minimal(), "study": "x", "interruptions": figure, "interruption_rows": found})
+    assert "43.2" in page and "12.3" in page and "99.99" not in page
+    assert report_interruptions.rows([]) == []
+
+
+def test_methods_and_falsifier_stand_in_the_page(made: Made, page: str):
+    shown = page[page.index('<h2 id="methods">') : page.index('id="example"')]
+    inference = pl.read_parquet(made.decomposition["inference"])
+    row = inference.filter(
+        pl.col("benchmark") == "chains", pl.col("treatment") == "low", pl.col("estimand") == "matched_contrast", pl.col("readout") == "probe"
+    )
+    p = row.filter(pl.col("approach") == "t_test")["p_holm"].item()
+    assert verdicts.p_value(p) in shown.replace("&lt;", "<").replace("&gt;", ">")
+    assert row.filter(pl.col("approach") == "crossed_intercepts")["status"].item() in shown
+    availability = pl.read_parquet(made.decomposition["availability"]).filter(
+        pl.col("benchmark") == "chains", pl.col("treatment") == "low", pl.col("estimand") == "auc_contrast"
+    )
+    assert verdicts.number(availability["estimate"].item(), 2) in shown
+    trust = page[page.index('<h2 id="trust">') : page.index('<h2 id="methods">')]
+    falsifier = pl.read_parquet(made.decomposition["falsifier"]).filter(
+        pl.col("benchmark") == "chains",
+        pl.col("treatment") == "low",
+        pl.col("context") == "common",
+        pl.col("estimand") == "kappa",
+        pl.col("fraction").is_null(),
+    )
+    assert verdicts.number(falsifier["estimate"].item(), 2) in trust
 
 
 def test_a_file_benchmark_gives_no_example(made: Made):
@@ -198,7 +255,7 @@ def test_the_page_asks_for_nothing(page: str):
 def test_the_page_says_what_is_not_there(page: str):
     assert "Not drawn for tiny on free" in page
     assert "no options to probe" in page
-    assert page.count("<img ") == 7 + 7 + 4 + 1
+    assert page.count("<img ") == 9 + 9 + 5 + 1
 
 
 def test_the_page_says_how_it_was_made(page: str):
@@ -234,10 +291,10 @@ def test_every_kind_has_a_caption():
 
 def test_counts_by_arm(made: Made):
     runs = run.read_runs(made.inputs["traces"])
-    counts = report.readout_counts(made.inputs["readouts"], runs)
+    counts = checks.readout_counts(made.inputs["readouts"], runs)
     read = sum(len(pl.read_parquet(path)) for path in made.inputs["readouts"])
     assert counts["readouts"].sum() == read
-    assert report.readout_counts([], runs).is_empty()
+    assert checks.readout_counts([], runs).is_empty()
 
 
 def test_the_first_telling_pair_is_chosen():
@@ -253,7 +310,7 @@ def test_a_local_folder_is_named_without_its_place(made: Made, tmp_path: Path):
     meta = tables.read_metadata(made.inputs["traces"][0])
     meta["identity"]["model"]["source"] = "/somewhere/private/weights"
     tables.write(frame, tmp_path / "t.parquet", tables.Traces, meta)
-    facts = dict(report.making({"traces": [tmp_path / "t.parquet"]})[0]["facts"])
+    facts = dict(provenance.making({"traces": [tmp_path / "t.parquet"]})[0]["facts"])
     assert facts["model"] == "weights"
 
 
@@ -263,6 +320,7 @@ def _minimal() -> dict:
         "sections": [],
         "planted": None,
         "interruptions": [],
+        "interruption_rows": [],
         "example": None,
         "making": [],
         "arms": {},

@@ -77,6 +77,16 @@ def caption(kind: str, facts: Mapping[str, object]) -> Caption:
             "That low agreement on short prefixes is a fault of the probe: there the run has not found its answer yet, and agreement near chance is "
             "what one expects. Arms with fewer unfinished runs have fewer pairs at long horizons.",
         ),
+        "falsifier": Caption(
+            f"Every pair at equal length gives one prefix of the reference run, as long as the treatment's whole reasoning. Where the reference was "
+            f"still thinking there, the probe on that prefix is held against the answer which the same run gave when it had finished. Left: how "
+            f"often they are the same. Right: the accuracy of the probe minus that of the later answer. From left to right, prefixes hold more of "
+            f"the run's reasoning; shares with a single item are left out. {sample} {intervals}",
+            "If the two meet as the prefix nears the whole reasoning, the probe misses nothing that is there. This is the test that could show "
+            "the probe to be wrong.",
+            "That a gap on short prefixes is a fault of the probe: the run went on to learn more. It is one only where the gap stays as the share "
+            "nears 100%, or where no more was learnt.",
+        ),
         "controls": Caption(
             f"The probe behind constructed reasoning. A scripted text states an option first or last and fills the rest with words that say nothing; "
             f"or the run's own reasoning is read, shuffled, exchanged for that of another item, or replaced by random tokens. Dots: the right option "
@@ -85,6 +95,14 @@ def caption(kind: str, facts: Mapping[str, object]) -> Caption:
             "probe at chance.",
             "That a real prefix is read without error: a script is easier to read than a thought. A shuffled block can stay above chance, since its "
             "tokens still hold traces of the answer.",
+        ),
+        "methods": Caption(
+            f"The contrasts of the headline, each by every method of inference: bootstrap over items (blue: the one that the report uses), over "
+            f"items and replicates within them, over items and replicates crossed, a model with crossed random intercepts, and each replicate alone. "
+            f"B is the horizon of the headline. {sample} Bars are {level} intervals.",
+            "Whether a verdict hangs on the method: if all intervals lie on the same side of zero, it does not.",
+            "That the widest interval is the most honest one. Nested and two-way bootstrap count the luck of single runs more than once and are too "
+            "wide where it is large; the crossed model has hardly a degree of freedom with two replicates. Measured coverage: docs/inference.md.",
         ),
         "planted": Caption(
             f"What was built into the embedded model against what the pipeline found, each effect on its own scale. Green line: the value that was "

@@ -10,7 +10,7 @@ import yaml
 from midtrace.errors import InputError
 
 KEYS = (
-    *("estimand", "benchmark", "treatment", "reference", "readout", "horizon", "control", "position", "fraction"),
+    *("estimand", "benchmark", "treatment", "reference", "readout", "horizon", "control", "position", "fraction", "context", "reading", "approach"),
     *("intervention", "against", "cut", "mode", "ratio"),
 )
 FIELDS = {"effect", "table", "planted", "low", "high", *KEYS}

@@ -156,7 +156,7 @@ def figures_settings(config: Mapping[str, Any]) -> dict[str, Any]:
             "analysis": analysis_settings(config),
             "answer_kinds": {name: config["benchmarks"][name]["answer_kind"] for name in selected(config, "benchmarks")},
             "arms": arms(config),
-            "controls": bool(config["controls"]["items"]),
+            "asked": {"controls": bool(config["controls"]["items"]), "methods": config["inference"]["sensitivity_resamples"] > 0},
         }
     )
 

@@ -42,7 +42,9 @@ KINDS = (
     Kind("early", "What is known early?", "policy", ("q_gold_treatment", "q_gold_reference"), needs_probe=True),
     Kind("lengths", "How long does each arm think?", "lengths", ("completion",)),
     Kind("validity", "Does the probe read what the model would answer?", "validity", needs_probe=True),
+    Kind("falsifier", "Does the probe miss what an unfinished run already has?", "falsifier", needs_probe=True),
     Kind("controls", "Does the probe read the prefix, and nothing else?", "controls", ("accuracy",), needs_probe=True),
+    Kind("methods", "Does a contrast hang on the method of inference?", "inference", ("contrast", "matched_contrast")),
     Kind(STUDY_WIDE, "Does the instrument find what was planted?", "planted"),
 )
 
@@ -68,7 +70,7 @@ def wanted(settings: Mapping[str, Any]) -> Iterator[tuple[Kind, str, str]]:
         for model in settings["analysis"]["models"]:
             for benchmark in settings["analysis"]["benchmarks"]:
                 probed = settings["answer_kinds"][benchmark] == "choice"
-                if (probed or not kind.needs_probe) and (settings["controls"] or kind.name != "controls"):
+                if (probed or not kind.needs_probe) and settings["asked"].get(kind.name, True):
                     yield kind, model, benchmark
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import matplotlib
 from matplotlib.figure import Figure
 
-from midtrace.figures import checks, effects, style
+from midtrace.figures import checks, effects, methods, style
 from midtrace.figures.parts import Parts
 
 DRAWN: dict[str, Callable[[Parts], Figure | None]] = {
@@ -15,7 +15,9 @@ DRAWN: dict[str, Callable[[Parts], Figure | None]] = {
     "early": effects.early,
     "lengths": effects.lengths,
     "validity": checks.validity,
+    "falsifier": methods.falsifier,
     "controls": checks.controls,
+    "methods": methods.methods,
     "planted": checks.planted,
 }
 

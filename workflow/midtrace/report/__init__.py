@@ -9,12 +9,24 @@ from typing import Any
 import jinja2
 import polars as pl
 
-from midtrace import __version__, captions, example, interruption_figures, tables, verdicts
+from midtrace import __version__, captions, example, tables, verdicts
 from midtrace.figures import catalogue
 from midtrace.figures.run import chance_level, read_decomposition, read_runs
-from midtrace.report.checks import agreement_rows, control_rows, drift_rows, planted_row, readout_counts
+from midtrace.report import interruptions
+from midtrace.report.checks import (
+    agreement_rows,
+    control_rows,
+    drift_rows,
+    early_rows,
+    falsifier_rows,
+    method_rows,
+    planted_row,
+    readout_counts,
+    replicate_rows,
+    text_rows,
+)
 from midtrace.report.provenance import making
-from midtrace.verdicts import Headline, number, plain, points
+from midtrace.verdicts import Headline, number, p_value, plain, points
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 READOUTS = {"terminal": "Y", "terminal_continuation": "Y (continuation)", "symmetric": "Y_sym"}
@@ -50,7 +62,8 @@ def run(
     decomposition
         Table name -> file of ``decomposition/``.
     inputs
-        Shards by stage: ``item_tables``, ``traces``, ``readouts``, ``control_tables``.
+        Shards by stage: ``item_tables``, ``traces``, ``readouts``, ``control_tables``;
+        ``interruption_tables``: the estimates of interruptions, if any.
     figures
         SVG files.
     output
@@ -69,7 +82,7 @@ def render(context: Mapping[str, Any]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATE.parent), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals.update(points=points, plain=plain, number=number)
+    environment.globals.update(points=points, plain=plain, number=number, p_value=p_value)
     return environment.get_template(TEMPLATE.name).render(context)
 
 
@@ -109,12 +122,15 @@ def gather(
             "uri": uris[catalogue.STUDY_WIDE],
             "caption": captions.caption("planted", _facts(settings, "All items of the study.", "probe")),
             "rows": [planted_row(row) for row in found["planted"].iter_rows(named=True)],
+            "n_planted": found["planted"]["covered"].count(),
+            "n_covered": int(found["planted"]["covered"].sum()),
         }
     return {
         "study": study,
         "sections": sections,
         "planted": planted,
-        "interruptions": interruption_parts(uris),
+        "interruptions": interruptions.figures(uris),
+        "interruption_rows": interruptions.rows(inputs.get("interruption_tables", ())),
         "example": shown,
         "making": making(inputs),
         "arms": {name: settings["arms"][name] for name in [*settings["figures"]["arms"], *settings["arms"]]},
@@ -130,15 +146,6 @@ def gather(
         "tools": {name: importlib.metadata.version(name) for name in ("matplotlib", "numpy", "polars", "scipy", "statsmodels")},
         "questions": {kind.name: kind.question for kind in catalogue.KINDS},
     }
-
-
-def interruption_parts(uris: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The figures of interruptions, with captions, in the order of their names."""
-    return [
-        {"name": f"figure-{stem}", "uri": uri, "alt": f"Figure: {stem}.", "caption": interruption_figures.caption_of(stem)}
-        for stem, uri in uris.items()
-        if stem.startswith("interruptions")
-    ]
 
 
 def data_uri(path: str | Path) -> str:
@@ -209,7 +216,12 @@ def section_of(
         "arms": [arm_row(own, mine, reads, arm) for arm in settings["figures"]["arms"] if arm in set(mine["arm"])],
         "controls": control_rows(own["controls"]),
         "drift": drift_rows(own["retokenisation"], settings["figures"]["arms"]),
-        "agreement": agreement_rows(own["validity"], settings["figures"]["arms"]),
+        "agreement": agreement_rows(own["agreement"], settings["figures"]["arms"]),
+        "falsifier": falsifier_rows(own["falsifier"], analysis["comparisons"]),
+        "methods": [entry for row in rows if row for entry in method_rows(own["inference"], row)],
+        "early": [entry for row in rows if row and (entry := early_rows(own, row))],
+        "replicates": replicate_rows(own["replicates"], settings["figures"]["arms"]),
+        "text_only": text_rows(own["sensitivity"]),
     }
 
 

@@ -65,16 +65,84 @@ def drift_rows(frame: pl.DataFrame, arms: Sequence[str]) -> dict[str, Any]:
 
 
 def agreement_rows(frame: pl.DataFrame, arms: Sequence[str]) -> list[dict[str, Any]]:
-    """Per arm: agreement of the probe with the natural answer on whole blocks, and the lowest agreement with the continuation."""
+    """Per arm: agreement and kappa of the probe, with the natural answer on whole blocks and with the continuation where it agrees least."""
     found = []
     for arm in arms:
         own = frame.filter(pl.col("treatment") == arm, pl.col("estimate").is_not_null())
-        continued = own.filter(pl.col("estimand") == "probe_continuation").sort("estimate", "horizon")
-        lowest = continued.row(0, named=True) if len(continued) else None
-        whole = verdicts.one(own, estimand="probe_natural_complete")
-        if whole is not None or lowest is not None:
-            found.append({"arm": arm, "whole": whole, "lowest": estimate_of(lowest), "horizon": lowest and lowest["horizon"]})
+        whole = own.filter(pl.col("reading") == "probe_natural_complete")
+        continued = own.filter(pl.col("reading") == "probe_continuation")
+        worst = continued.filter(pl.col("estimand") == "agreement").sort("estimate", "horizon").head(1)
+        horizon = worst["horizon"].item() if len(worst) else None
+        if len(whole) or len(worst):
+            row: dict[str, Any] = {"arm": arm, "horizon": horizon}
+            for name in ("agreement", "kappa"):
+                row[f"whole_{name}"] = verdicts.one(whole, estimand=name)
+                row[f"lowest_{name}"] = verdicts.one(continued, estimand=name, horizon=horizon) if len(worst) else None
+            found.append(row)
     return found
+
+
+def falsifier_rows(frame: pl.DataFrame, comparisons: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """Unfinished reference prefixes in the common context, by comparison and share of the reasoning that they hold: pairs, agreement, kappa, gap."""
+    found = []
+    for comparison in comparisons:
+        own = frame.filter(
+            pl.col("treatment") == comparison["treatment"],
+            pl.col("reference") == comparison["reference"],
+            pl.col("context") == "common",
+            pl.col("estimate").is_not_null(),
+        )
+        edges = sorted(set(own["fraction"].drop_nulls()))
+        for edge in [None, *edges]:
+            at = own.filter(pl.col("fraction").eq_missing(pl.lit(edge, pl.Float64)))
+            if len(at):
+                parts = {name: verdicts.one(at, estimand=name) for name in ("agreement", "kappa", "accuracy_gap")}
+                found.append({**comparison, "share": "all" if edge is None else f"up to {100 * edge:g}%", **parts})
+    return found
+
+
+def method_rows(frame: pl.DataFrame, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Tests of the contrasts of a headline row (:func:`midtrace.report.headline_row`), by approach of ``decomposition/inference.parquet``."""
+    headline = row["headline"]
+    own = frame.filter(pl.col("treatment") == headline.treatment, pl.col("reference") == headline.reference)
+    wanted = [("contrast", name, headline.horizon, f"{row['names'][name]} at B = {headline.horizon}") for name in headline.readouts]
+    wanted.append(("matched_contrast", headline.matched_by, None, "at equal length"))
+    found = []
+    for estimand, readout, horizon, name in wanted:
+        at = own.filter(pl.col("estimand") == estimand, pl.col("readout") == readout, pl.col("replicate").is_null())
+        at = at.filter(pl.col("horizon").eq_missing(pl.lit(horizon, pl.Int32)))
+        by = {one["approach"]: one for one in at.iter_rows(named=True)}
+        if by:
+            found.append({"treatment": headline.treatment, "reference": headline.reference, "name": name, "by": by})
+    return found
+
+
+def early_rows(own: Mapping[str, pl.DataFrame], row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Other measures of early knowledge for a headline row: availability, and proper scores at its horizon, treatment minus reference."""
+    headline = row["headline"]
+    pair = {"treatment": headline.treatment, "reference": headline.reference}
+    found = {name: verdicts.one(own["availability"], **pair, estimand=name) for name in ("auc_contrast", "auc_undefined")}
+    for name in ("q_gold_contrast", "brier_contrast", "log_loss_finite_contrast", "tail_0.01_contrast"):
+        found[name] = verdicts.one(own["scores"], **pair, estimand=name, horizon=headline.horizon, readout="symmetric")
+    return {**pair, "horizon": headline.horizon, **found} if any(found.values()) else None
+
+
+def replicate_rows(frame: pl.DataFrame, arms: Sequence[str]) -> list[dict[str, Any]]:
+    """Per arm: how many replicates repeat another, and what every replicate says alone."""
+    found = []
+    for arm in arms:
+        own = frame.filter(pl.col("treatment") == arm)
+        alone = own.filter(pl.col("estimand") == "natural_accuracy", pl.col("estimate").is_not_null()).sort("replicate")
+        if len(alone):
+            shares = {name: verdicts.one(own, estimand=f"share_{name}") for name in ("duplicates", "all_identical")}
+            found.append({"arm": arm, **shares, "accuracies": list(alone["estimate"])})
+    return found
+
+
+def text_rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    """Contrasts of pairs whose ids were reconstructed from text."""
+    kept = frame.filter(pl.col("estimate").is_not_null(), pl.col("estimand").is_in(["contrast", "matched_contrast"]))
+    return [{**row, "estimate": estimate_of(row)} for row in kept.iter_rows(named=True)]
 
 
 def planted_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,39 @@
+"""The part of the report about interruptions."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from midtrace import interruption_figures, verdicts
+
+MEASURES = ("accuracy", "accuracy_change", "leakage_2x", "panic", "self_doubt", "added_reasoning")
+
+
+def figures(uris: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The figures of interruptions, with captions, in the order of their names."""
+    return [
+        {"name": f"figure-{stem}", "uri": uri, "alt": f"Figure: {stem}.", "caption": interruption_figures.caption_of(stem)}
+        for stem, uri in uris.items()
+        if stem.startswith("interruptions")
+    ]
+
+
+def rows(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
+    """Per model, benchmark, arm and intervention: the measures over all cuts by fraction, and the number of interrupted runs.
+
+    Parameters
+    ----------
+    paths
+        ``decomposition/interruptions.parquet``, or nothing.
+    """
+    found = []
+    for path in paths:
+        frame = pl.read_parquet(path).filter(pl.col("cut") == "fraction", pl.col("fraction").is_null())
+        keys = ["model", "benchmark", "treatment", "intervention"]
+        for key in frame.select(keys).unique(maintain_order=True).iter_rows():
+            own = frame.filter(*(pl.col(name) == value for name, value in zip(keys, key, strict=True)))
+            measures = {name: verdicts.one(own, estimand=name) for name in MEASURES}
+            found.append({**dict(zip(keys, key, strict=True)), **measures})
+    return found
