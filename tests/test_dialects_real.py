@@ -16,6 +16,7 @@ RENDERED = {
     "qwen3_2507": "qwen3",
     "nemotron3": "qwen3",
     "prefill": "qwen3",
+    "smollm2": "qwen3",
     "gpt_oss": "gptoss",
     "embedded": "embedded",
 }
@@ -95,6 +96,11 @@ def test_prompts_of_the_other_dialects(vocabulary):
     assert text_of(qwen3, "nemotron3").startswith("<|im_start|>system\n/think<|im_end|>\n<|im_start|>user\n")
     assert text_of(qwen3, "nemotron3", system="Be brief.").startswith("<|im_start|>system\n/think\n\nBe brief.<|im_end|>\n")
     assert text_of(qwen3, "prefill").endswith("<|im_start|>assistant\n<think>\n")
+    smollm2 = text_of(qwen3, "smollm2")
+    assert smollm2.startswith(
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n<|im_start|>user\n"
+    )
+    assert smollm2.endswith("<|im_end|>\n<|im_start|>assistant\nReasoning:")
     # Their markers are not tokens of this vocabulary, but their text is the same in any.
     user = "What is 2 + 2?\nA. 3\nB. 4"
     deepseek = text_of(qwen3, "deepseek_r1", system="Be brief.")
@@ -200,6 +206,18 @@ def test_spelled_marker_inside_a_larger_token(vocabulary):
     glued = encode(tokenizer, "four.</think>B")
     assert tokenizer.decode(glued[-1:]) == ">B"
     assert "shares a token" in dialects.split([*glued, RETURN], tokenizer, dialect).problem
+
+
+def test_a_phrase_ends_the_reasoning_of_smollm2(vocabulary):
+    tokenizer = vocabulary("qwen3")
+    ids = encode(tokenizer, " Two and two is four.\nThe answer is option B.<|im_end|>")
+    found = dialects.split(ids, tokenizer, "smollm2")
+    assert (found.status, tokenizer.decode(ids[: found.n_reasoning]), tokenizer.decode(found.answer_ids)) == (
+        "terminated",
+        " Two and two is four.\n",
+        " option B.",
+    )
+    assert ids[found.n_reasoning :][: len(encode(tokenizer, "The answer is"))] == encode(tokenizer, "The answer is")
 
 
 def test_spelled_marker_missing(vocabulary):

@@ -34,6 +34,7 @@ RENDERED = {
     "qwen3_2507": "qwen3",
     "nemotron3": "qwen3",
     "prefill": "qwen3",
+    "smollm2": "qwen3",
     "gpt_oss": "gptoss",
     "embedded": "embedded",
 }
@@ -112,12 +113,18 @@ SAID = {
 }
 CHATML_TURN = "\n</think>\n\n<|im_end|>\n<|im_start|>user\n{said}<|im_end|>\n<|im_start|>assistant\n"
 AROUND = {  # place -> the whole insertion, by dialect
-    "close": {"gpt_oss": "{said}<|end|><|start|>assistant<|channel|>final<|message|>", "magistral": "{said}[/THINK]", "": "{said}\n</think>\n\n"},
+    "close": {
+        "gpt_oss": "{said}<|end|><|start|>assistant<|channel|>final<|message|>",
+        "magistral": "{said}[/THINK]",
+        "smollm2": "{said}\nThe answer is",
+        "": "{said}\n</think>\n\n",
+    },
     "inside": {"": "{said}"},
     "turn": {
         "gpt_oss": "<|end|><|start|>user<|message|>{said}<|end|><|start|>assistant",
         "deepseek_r1": "\n</think>\n\n<｜end▁of▁sentence｜><｜User｜>{said}<｜Assistant｜><think>\n",
         "magistral": "[/THINK]</s>[INST]{said}[/INST]",
+        "smollm2": "\nThe answer is open.<|im_end|>\n<|im_start|>user\n{said}<|im_end|>\n<|im_start|>assistant\nReasoning:",
         "qwen3": CHATML_TURN,
         "embedded": CHATML_TURN,
         "": CHATML_TURN + "<think>\n",

@@ -92,6 +92,17 @@ QWEN3 = Dialect(
 QWEN3_2507 = replace(QWEN3, name="qwen3_2507", assistant="<|im_start|>assistant\n<think>\n", opening_in_prompt=True)
 EMBEDDED = replace(QWEN3, name="embedded", early_stop=EARLY_STOP, efforts=("low", "medium", "high"), effort_system="Reasoning: {effort}")
 PREFILL = replace(QWEN3_2507, name="prefill", early_stop=EARLY_STOP, spelled=True)
+# Such a model ends its reasoning with a phrase, if it is shown how: the benchmark's template has to hold an example in these words.
+SMOLLM2 = replace(
+    PREFILL,
+    name="smollm2",
+    opening="Reasoning:",
+    closing_marker="The answer is",
+    closing="\nThe answer is",
+    standing="You are a helpful AI assistant named SmolLM, trained by Hugging Face",
+    assistant="<|im_start|>assistant\nReasoning:",
+    turn_end="\nThe answer is open.<|im_end|>\n",
+)
 # The model must be told to think: its system message is always sent.
 NEMOTRON3 = replace(QWEN3_2507, name="nemotron3", early_stop=EARLY_STOP, standing="/think")
 DEEPSEEK_R1 = Dialect(
@@ -145,7 +156,7 @@ GPT_OSS = Dialect(
     channels=True,
 )
 
-DIALECTS = {d.name: d for d in (QWEN3, EMBEDDED, QWEN3_2507, GPT_OSS, DEEPSEEK_R1, MAGISTRAL, NEMOTRON3, PREFILL)}
+DIALECTS = {d.name: d for d in (QWEN3, EMBEDDED, QWEN3_2507, GPT_OSS, DEEPSEEK_R1, MAGISTRAL, NEMOTRON3, PREFILL, SMOLLM2)}
 
 
 def get(name: str) -> Dialect:

@@ -76,7 +76,7 @@ class TransformersEngine:
                 if not len(rows):
                     break
                 if step:
-                    cache.reorder_cache(kept)  # keeps these rows; every kind of layer knows how
+                    cache.reorder_cache(kept)  # type: ignore[arg-type]  # keeps these rows; every kind of layer knows how
             logits = self.model(
                 input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1
             ).logits[:, -1]
