@@ -20,7 +20,7 @@ import torch
 from midtrace import dialects, engines, prompts
 from midtrace.dialects import EMBEDDED
 from midtrace.engines import GREEDY, GenerateRequest, Sampling, ScoreRequest
-from midtrace.items import generate_chains
+from midtrace.loaders.generated import chain_items
 from midtrace.vocabulary import load_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,10 +66,10 @@ def prepare(engine: Any, n: int) -> dict[str, Any]:
     """Prompts, the reference's continuations of them, and nested prefixes of these with their reference scores."""
     tokenizer = load_tokenizer({"name": "embedded", **ENTRY})
     stops = dialects.stop_ids(tokenizer, EMBEDDED)
-    frame = generate_chains({"name": "chains", "loader": "chains", "answer_kind": "choice", "n": n}, 77)
+    items = chain_items({"name": "chains", "loader": "chains", "answer_kind": "choice", "n": n}, 77)
     rendered = [
         GenerateRequest(prompts.render(row, {"effort": effort}, PROMPT, EMBEDDED, tokenizer), 192, seed=1000 * number + len(effort))
-        for number, row in enumerate(frame.iter_rows(named=True))
+        for number, row in enumerate(items)
         for effort in ("low", "medium", "high")
     ]
     sampled = engine.generate(rendered, SAMPLED, stops)

@@ -15,7 +15,7 @@ from midtrace.dialects import EMBEDDED, stop_ids
 from midtrace.engines import GREEDY, GenerateRequest, Sampling, ScoreRequest
 from midtrace.engines.fake import FakeEngine
 from midtrace.errors import InputError
-from midtrace.items import generate_chains
+from midtrace.loaders.generated import chain_items
 
 # Transformers 5 renames an argument that the older releases of our range need.
 pytestmark = pytest.mark.filterwarnings("ignore:.*past_key_values.*:FutureWarning")
@@ -133,11 +133,11 @@ def stops(tokenizer):
 @pytest.fixture(scope="module")
 def requests(tokenizer):
     """Six prompts of different lengths, with limits that end some rows long before others."""
-    frame = generate_chains({"name": "c", "loader": "chains", "answer_kind": "choice", "n": 6}, 11)
+    items = chain_items({"name": "c", "loader": "chains", "answer_kind": "choice", "n": 6}, 11)
     limits = (24, 40, 7, 40, 1, 33)
     return [
         GenerateRequest(prompts.render(row, {"effort": effort}, PROMPT, EMBEDDED, tokenizer), limit, seed=row_index * 977)
-        for row_index, (row, effort, limit) in enumerate(zip(frame.iter_rows(named=True), ["low", "high"] * 3, limits, strict=True))
+        for row_index, (row, effort, limit) in enumerate(zip(items, ["low", "high"] * 3, limits, strict=True))
     ]
 
 

@@ -8,7 +8,7 @@ from midtrace.loaders.loader import Loader, Settings
 from midtrace.seeds import stable_hash
 
 
-def _chains(settings: Settings, seed: int) -> list[dict[str, Any]]:
+def chain_items(settings: Settings, seed: int) -> list[dict[str, Any]]:
     """Item ``k`` depends on (seed, k) only, and lengths take turns.
 
     ``chains_update`` items carry the chain without its last step as ``revised_question``, the step as ``update`` and the answer without
@@ -45,5 +45,5 @@ def _row(settings: Settings, index: int, chain: Chain, with_update: bool) -> dic
     }
 
 
-CHAINS = Loader(name="chains", answer_kinds=("choice", "math"), generate=_chains)
-CHAINS_UPDATE = Loader(name="chains_update", answer_kinds=("choice", "math"), updates=True, generate=_chains)
+CHAINS = Loader(name="chains", answer_kinds=("choice", "math"), generate=chain_items)
+CHAINS_UPDATE = Loader(name="chains_update", answer_kinds=("choice", "math"), updates=True, generate=chain_items)
