@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
+from builders import benchmark_entry, item_files
 from report_study import GATED, HOSTILE, Made, make
 
-from midtrace import captions, example, report, tables, verdicts
+from midtrace import captions, example, items, report, tables, verdicts
 from midtrace.errors import InputError
 from midtrace.figures import catalogue, run
 from midtrace.report import checks, provenance
@@ -321,6 +322,21 @@ def test_a_local_folder_is_named_without_its_place(made: Made, tmp_path: Path):
     assert facts["model"] == "weights"
 
 
+def test_rows_that_are_left_out_are_counted_with_their_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{k},{GATED},x | y,{'A' if k else 'Z'}" for k in range(4)]
+    Path("exam.csv").write_text("\n".join(["id,question,options,answer", *rows, f"9,{GATED},x,A", f"10,{GATED},y,A"]))
+    settings = {"seed": 0, "benchmark": benchmark_entry("file", "exam.csv", n=2, strata="equal")}
+    items.run(*item_files("items/toy.parquet"), "made-up", settings)
+    found = provenance.item_sources(["items/toy.parquet"])
+    reasons = [("1 option, where 2 to 10 are allowed", 2), ("its answer is none of its options", 1)]
+    counts = {"rows": 6, "usable": 3, "drawn": 2, "excluded": reasons}
+    assert found == [{"benchmark": "toy", "source": "loader file, exam.csv", "revision": None, "strata": "equal", **counts}]
+    page = report.render({**_minimal(), "study": "s", "item_sources": found})
+    assert "Left out of toy: 2 rows (1 option, where 2 to 10 are allowed); 1 row (its answer is none of its options)." in page
+    assert GATED not in page
+
+
 def _minimal() -> dict:
     inference = {"resamples": 10, "level": 0.95, "margin": 0.03}
     return {
@@ -329,6 +345,7 @@ def _minimal() -> dict:
         "interruptions": [],
         "interruption_rows": [],
         "example": None,
+        "item_sources": [],
         "making": [],
         "arms": {},
         "comparisons": [],

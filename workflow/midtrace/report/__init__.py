@@ -25,7 +25,7 @@ from midtrace.report.checks import (
     replicate_rows,
     text_rows,
 )
-from midtrace.report.provenance import making
+from midtrace.report.provenance import item_sources, making
 from midtrace.verdicts import Headline, number, p_value, plain, points
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
@@ -132,6 +132,7 @@ def gather(
         "interruptions": interruptions.figures(uris),
         "interruption_rows": interruptions.rows(inputs.get("interruption_tables", ())),
         "example": shown,
+        "item_sources": item_sources(inputs["item_tables"]),
         "making": making(inputs),
         "arms": {name: settings["arms"][name] for name in [*settings["figures"]["arms"], *settings["arms"]]},
         "comparisons": analysis["comparisons"],

@@ -1,10 +1,38 @@
-"""How the traces of a study were made, from the metadata of its files."""
+"""Where the items of a study come from and how its traces were made, from the metadata of its files."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from midtrace import tables
+
+
+def item_sources(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
+    """Where the items of each benchmark come from, and what became of the rows of its source.
+
+    Returns
+    -------
+    list
+        Per benchmark ``benchmark``, ``source``, ``revision`` (None: a file or generated), ``strata`` (None: not shared among strata), ``rows``,
+        ``usable``, ``drawn`` and ``excluded``, a list of (reason, rows).
+    """
+    found = []
+    for path in paths:
+        meta = tables.read_metadata(path)
+        entry, facts = meta["identity"]["benchmark"], meta["source"]
+        place = entry["path"]
+        source = f"loader {entry['loader']}" + (f", {Path(place).name if Path(place).is_absolute() else place}" if place else "")
+        found.append(
+            {
+                "benchmark": entry["name"],
+                "source": source,
+                "revision": entry["revision"],
+                "strata": entry["strata"],
+                **{key: facts[key] for key in ("rows", "usable", "drawn")},
+                "excluded": sorted(facts["excluded"].items(), key=lambda pair: (-pair[1], pair[0])),
+            }
+        )
+    return found
 
 
 def making(inputs: Mapping[str, Sequence[str | Path]]) -> list[dict[str, Any]]:
