@@ -6,10 +6,11 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 VLLM_BIN := .venv-vllm/bin
 VLLM_STAMP := .venv-vllm/.installed
+VLLM_BENCHMARKS := benchmarks/agreement.py benchmarks/generate.py
 
 CHECK_PYTHON := $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit("error: PYTHON=$(PYTHON) is Python %d.%d; needed: 3.11 or newer" % v[:2] if v < (3, 11) else 0)'
 
-.PHONY: setup setup-vllm demo test test-vllm lint format bench model clean
+.PHONY: setup setup-vllm demo test test-vllm lint format bench bench-vllm model clean
 
 setup: $(STAMP)
 
@@ -58,7 +59,10 @@ format: $(STAMP)
 
 # JSON lines on standard output; every script in benchmarks/ runs on its own too.
 bench: $(STAMP)
-	@for script in $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
+	@for script in $(filter-out $(VLLM_BENCHMARKS),$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
+
+bench-vllm: $(VLLM_STAMP)
+	@for script in $(VLLM_BENCHMARKS); do $(VLLM_BIN)/python $$script || exit 1; done
 
 # Replaces the weights in resources/embedded. Takes about an hour on two cores; no study needs it.
 model: $(STAMP)

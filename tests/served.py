@@ -31,7 +31,7 @@ def vllm_server(model: Path, log: Path, *arguments: str) -> Iterator[str]:
     environment = os.environ | {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "VLLM_NO_USAGE_STATS": "1"}
     # What `vllm serve` runs; the command itself of vllm-cpu 0.32.0 dies looking for the metadata of a package named vllm.
     server = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
-    command = [*server, *options, "--enforce-eager", "--gpu-memory-utilization", "0.1", *arguments]
+    command = [*server, *options, "--enforce-eager", "--gpu-memory-utilization", "0.1", "--no-enable-chunked-prefill", *arguments]
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
     try:

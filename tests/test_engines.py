@@ -1,5 +1,8 @@
 """Engines: the fake one, sampling against an oracle, and the Transformers engine on the embedded model."""
 
+import os
+import sys
+
 import numpy as np
 import pytest
 from builders import MODEL, PROMPT
@@ -110,6 +113,13 @@ def test_fake_engine_is_a_distribution_and_repeats_itself():
 def test_unknown_engine():
     with pytest.raises(InputError, match=r"models\.\*\.engine: 'llama' is unknown; allowed: transformers"):
         engines.load({"engine": "llama"})
+
+
+def test_vllm_that_is_not_there_is_one_clear_error(monkeypatch):
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(InputError, match=r"models\.\*\.engine: 'vllm' cannot be imported .*; allowed: pip install 'midtrace\[vllm\]'"):
+        engines.load({"engine": "vllm", "source": str(MODEL), "dtype": "float32"})
 
 
 # The Transformers engine

@@ -77,7 +77,7 @@ def test_a_prompt_that_leaves_no_room_is_refused_before_the_weights_are_loaded(c
     refused(
         run,
         r"item chains/00000: models.embedded.max_tokens: prompt of \d+ tokens and max_tokens 1000000 exceed the context; "
-        r"allowed: together at most \d+ tokens",
+        r"allowed: together at most \d+ tokens, so that 64 are left for a forced answer",
     )
     assert not (checkout.folder / TRACES).exists()
     log = (checkout.folder / "logs/small/generate_traces/embedded/chains/low/r0.log").read_text()

@@ -81,6 +81,14 @@ def test_a_request_gives_the_same_tokens_in_any_batch(scheduled, prompted, stops
     assert scheduled.generate(prompted[5:6], sampling, stops) == together[5:6]
 
 
+def test_more_prompts_than_a_step_takes(scheduled, prompted, stops):
+    """Prefilling a prompt in chunks would end vLLM on a CPU, where its generator cannot be turned back."""
+    long = [GenerateRequest([*request.prompt_ids] * 12, 3, request.seed) for request in prompted] * 2
+    assert sum(len(request.prompt_ids) for request in long) > 12_000
+    found = scheduled.generate(long, HOT, stops)
+    assert found[:16] == found[16:] == scheduled.generate(long[:16], HOT, stops)
+
+
 def test_seeds_decide_and_greedy_has_none(scheduled, prompted, stops):
     def with_seed(seed, sampling):
         return scheduled.generate([GenerateRequest(prompted[1].prompt_ids, 30, seed)], sampling, [])[0].ids

