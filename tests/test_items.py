@@ -121,7 +121,7 @@ def test_unusable_rows_are_left_out_with_a_reason(tmp_path, suffix, change, reas
 @pytest.mark.parametrize(("change", "reason"), UNUSABLE)
 def test_a_source_without_usable_rows_is_refused(tmp_path, change, reason):
     rows = [{**GOOD[0], **change, "id": k} for k in range(3)]
-    refused(save(rows, tmp_path / "a.jsonl"), f"items: 3 rows, none of them usable, most often because of: {reason}; allowed: at least 1")
+    refused(save(rows, tmp_path / "a.jsonl"), f"items: no usable row among 3, most often because: {reason}; allowed: at least 1")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_bad_ids_are_refused(tmp_path, suffix, change, message):
 def test_more_items_than_there_are_is_refused(tmp_path):
     path = save([*GOOD, {**GOOD[0], "id": "3", "answer": "Z"}], tmp_path / "a.jsonl")
     assert len(items.load(benchmark(path, n=2), 0)) == 2
-    message = r"benchmarks.toy.n: is 3, but .*a.jsonl has 2 usable items \(1 rows are excluded\); allowed: at most 2, or null for all"
+    message = r"benchmarks.toy.n: is 3, but the usable items of .*a.jsonl are 2 \(1 excluded\); allowed: at most 2, or null for all"
     with pytest.raises(InputError, match=message):
         items.load(benchmark(path, n=3), 0)
 
