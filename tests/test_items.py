@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from builders import item_files
+from builders import benchmark_entry, item_files
 
 from midtrace import items, tables
 from midtrace.chains import Chain, is_held_out
@@ -19,9 +19,7 @@ GOOD = [
 
 
 def benchmark(path: Path | None = None, **values) -> dict:
-    entry = {"name": "toy", "loader": "file", "answer_kind": "choice", "n": None, "path": path and str(path), "columns": {}}
-    unset = {"revision": None, "strata": None, "keep": [], "shuffle": None}
-    return {**entry, **unset, **values}
+    return {**benchmark_entry("file", path), **values}
 
 
 def save(rows: list[dict], path: Path) -> Path:
