@@ -31,6 +31,8 @@ STUDIES = ["config/config.yaml", *sorted(str(path.relative_to(ROOT)) for path in
 # Columns that the contract names; tables may have more.
 CONTRACT = {
     "items": "item_id benchmark stratum question options answer answer_kind revised_question update stale_answer",
+    ".excluded.parquet": "row item_id reason",
+    ".tests.parquet": "item_id test_id kind function input expected",
     "traces": "trace_id model item_id arm replicate seed prompt_ids output_ids reasoning_start n_reasoning status finish_reason answer_text answer "
     "correct token_exact",
     "cuts": "trace_id cut horizon fraction partner_arm n_tokens complete",
@@ -183,8 +185,8 @@ def test_every_declared_table_is_there_with_its_columns_and_where_it_comes_from(
         metadata = json.loads(pq.read_metadata(path).metadata[b"midtrace"])
         assert {"schema_version", "study", "stage", "version", "identity"} <= metadata.keys(), name
         assert metadata["study"] == "small", name
-        beside = name.endswith((".excluded.parquet", ".tests.parquet"))
-        wanted = [] if beside else CONTRACT.get(name.split("/")[0], "").split()
+        sidecar = "".join(path.suffixes) if name.startswith("items/") and len(path.suffixes) > 1 else None
+        wanted = CONTRACT.get(sidecar or name.split("/")[0], "").split()
         assert set(wanted) <= set(pl.read_parquet_schema(path)), name
     traces = pl.read_parquet(found["traces/embedded/chains/low/r0.parquet"])
     assert len(traces) == 10
