@@ -1,7 +1,8 @@
 """What does the traces stage add to vLLM? The stage and a bare ``LLM.generate`` on the same prompts and seeds, in turn, in one run, as JSON lines.
 
-``engine_over_bare`` is the engine's part of the stage over the bare call; then every other part of the stage, in seconds. One line per batch size: a
-batch is what a killed job keeps, and the end of each is a barrier. The bare call gets the same parameters, so neither side makes text in vLLM.
+``engine_over_bare`` is the engine's part of the stage over the bare call, each at its quickest (other work on the machine only ever slows), by wall
+time and by CPU time (of this process; on a GPU that says nothing). Then the median seconds of every other part of the stage. One line per batch size:
+a batch is what a killed job keeps, and the end of each is a barrier. The bare call gets the same parameters, so neither side makes text in vLLM.
 Needs the environment of ``make setup-vllm`` (or a GPU and the extra ``vllm``).
 """
 
@@ -32,10 +33,11 @@ PARTS = {
 
 
 class Clock:
-    """Seconds by part. A part that is called within another counts for the outer one only."""
+    """Wall and CPU seconds by part. A part that is called within another counts for the outer one only."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.cpu: dict[str, float] = {}
         self.running = False
 
     def wrap(self, name: str, work: Callable) -> Callable:
@@ -45,12 +47,13 @@ class Clock:
         def clocked(*arguments: Any, **options: Any) -> Any:
             if self.running:
                 return work(*arguments, **options)
-            self.running, start = True, time.perf_counter()
+            self.running, start, cpu = True, time.perf_counter(), time.process_time()
             try:
                 return work(*arguments, **options)
             finally:
                 self.running = False
                 self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+                self.cpu[name] = self.cpu.get(name, 0.0) + time.process_time() - cpu
 
         return clocked
 
@@ -76,20 +79,20 @@ class OnTheClock:
         self.score = engine.score
 
 
-def bare(engine: Any, requests: dict[str, engines.GenerateRequest], sampling: engines.Sampling, stops: list[int]) -> float:
-    """Seconds of ``LLM.generate`` alone; what it is given is made before."""
+def bare(engine: Any, requests: dict[str, engines.GenerateRequest], sampling: engines.Sampling, stops: list[int]) -> tuple[float, float]:
+    """Wall and CPU seconds of ``LLM.generate`` alone; what it is given is made before."""
     from vllm import SamplingParams
 
     prompts = [{"prompt_token_ids": list(request.prompt_ids)} for request in requests.values()]
     shared = {**vars(sampling), "stop_token_ids": stops, "ignore_eos": True, "detokenize": False}
     params = [SamplingParams(seed=request.seed, max_tokens=request.max_tokens, **shared) for request in requests.values()]
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     engine.llm.generate(prompts, params, use_tqdm=False)
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - cpu
 
 
 def measure(engine: Any, config: dict, folder: Path, batch: int, repeats: int) -> dict[str, Any]:
-    """Medians of the stage's parts and of the bare call, one after the other ``repeats`` times."""
+    """The stage's parts and the bare call, one after the other ``repeats`` times."""
     settings = study_config.traces_settings(config, *SHARD)
     table, model = folder / "items.parquet", settings["model"]
     items.run(table, "bench", settings["items"])
@@ -97,29 +100,31 @@ def measure(engine: Any, config: dict, folder: Path, batch: int, repeats: int) -
     requests = generation.build_requests(tables.read(table, tables.Items), settings, dialect, tokenizer, None)
     stops, sampling = dialects.stop_ids(tokenizer, dialect), engines.Sampling(**model["sampling"])
     bare(engine, requests, sampling, stops)  # prompts in the prefix cache, for both
-    alone, whole, parts = [], [], []
+    alone, alone_cpu, whole, parts, cpu = [], [], [], [], []
     for _ in range(repeats):
-        alone.append(bare(engine, requests, sampling, stops))
+        for times, seconds in zip((alone, alone_cpu), bare(engine, requests, sampling, stops), strict=True):
+            times.append(seconds)
         clock, start = Clock(), time.perf_counter()
         with clock.on_parts():
             generation.generate(table, folder / "traces.parquet", "bench", settings, batch, 1, OnTheClock(engine, clock))
         whole.append(time.perf_counter() - start)
+        cpu.append(clock.cpu["engine"])
         parts.append({**clock.seconds, "rest": whole[-1] - sum(clock.seconds.values())})
     tokens = tables.read(folder / "traces.parquet", tables.RawTraces)["output_ids"].list.len().sum()
-    seconds = {name: statistics.median(part[name] for part in parts) for name in parts[0]}
-    reference = statistics.median(alone)
+    medians = {name: statistics.median(part[name] for part in parts) for name in parts[0]}
     return {
         "engine": engine.facts["engine_version"],
         "device": engine.facts["device"],
         "traces": len(requests),
         "output_tokens": tokens,
         "batch": batch,
-        "bare_s": round(reference, 3),
-        "bare_tokens_per_s": round(tokens / reference),
-        "engine_over_bare": round(seconds["engine"] / reference, 3),
+        "bare_s": round(min(alone), 3),
+        "bare_tokens_per_s": round(tokens / min(alone)),
+        "engine_over_bare": round(min(part["engine"] for part in parts) / min(alone), 3),
+        "engine_over_bare_cpu": round(min(cpu) / min(alone_cpu), 3),
         "engine_over_bare_by_repeat": [round(part["engine"] / one, 3) for part, one in zip(parts, alone, strict=True)],
-        "stage_over_bare": round(statistics.median(whole) / reference, 3),
-        **{f"{name}_s": round(value, 3) for name, value in seconds.items()},
+        "stage_over_bare": round(min(whole) / min(alone), 3),
+        **{f"{name}_s": round(value, 3) for name, value in medians.items()},
     }
 
 
@@ -127,7 +132,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=512)
     parser.add_argument("--batches", type=int, nargs="+", default=[512, 128])
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     study = study_config.load(STUDY)

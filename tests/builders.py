@@ -61,6 +61,7 @@ def trace(item_id: str = "toy/1", arm: str = "low", replicate: int = 0, **values
         "token_exact": True,
         "answer": "D",
         "correct": True,
+        "grade_note": None,
     }
     return {**row, **values}
 

@@ -99,10 +99,11 @@ def test_the_engine_decides_which_engine_counts(package):
     assert digest(package, engine="fake") == free
 
 
-def test_a_better_parser_repeats_only_the_grading(package):
+@pytest.mark.parametrize("module", ["grading/choice.py", "grading/code.py", "sandbox.py", "harness.py"])
+def test_a_better_parser_repeats_only_the_grading(package, module):
     scripts = ("sample_items", "generate_traces", "continue_cuts", "probe_cuts", "cut_traces", "grade_traces", "grade_continuations")
     before = {script: digest(package, script) for script in scripts}
-    edit(package, "grading/choice.py", CODE)
+    edit(package, module, CODE)
     changed = {script for script, value in before.items() if digest(package, script) != value}
     assert changed == {"grade_traces", "grade_continuations"}
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from checkout import SMALL, Checkout, Run
 from test_config import compare, put
@@ -98,17 +99,35 @@ def lines(*items: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (lines(ITEM, {**ITEM, "id": 2, "answer": "C"}), "mine.jsonl: item mine/2, answer: 'C' is none of its options; allowed: A, B"),
-        (lines(ITEM, ITEM), "mine.jsonl: id: 'mine/1' occurs 2 times; allowed: each id once"),
-        (lines(ITEM, {**ITEM, "id": 2, "options": ["x", "x"]}), "mine.jsonl: item mine/2, options: repeat a text; allowed: options that differ"),
-        (lines(ITEM, {**ITEM, "id": 2, "question": " "}), "mine.jsonl: row 2, question: is empty; allowed: some text"),
-        (lines({"id": 1, "question": "Which?", "options": ["x", "y"]}), r"mine.jsonl: column 'answer' \(answer\): missing; allowed: .*"),
+        (lines({**ITEM, "answer": "C"}), "mine.jsonl: items: no usable row among 1, most often because: its answer is none of its options; .*"),
+        (lines(ITEM, ITEM), "mine.jsonl: id: 'mine/1' stands in rows 1 and 2; allowed: each id once"),
+        (lines({"id": 1, "question": "Which?", "options": ["x", "y"]}), r"mine.jsonl: column 'answer': missing; allowed: .*"),
         ("{not JSON", r"mine.jsonl: file: cannot be read \(.*\); allowed: .*"),
     ],
 )
-def test_items_that_no_study_can_use_are_named_by_id(checkout: Checkout, content: str, said: str) -> None:
+def test_a_source_that_no_study_can_use_is_refused(checkout: Checkout, content: str, said: str) -> None:
     (checkout.folder / "mine.jsonl").write_text(content)
     checkout.edit_config(put("benchmarks", {"mine": {"loader": "file", "path": "mine.jsonl", "answer_kind": "choice"}}))
     run = checkout.snakemake("items", check=False)
     refused(run, said)
     assert "Which?" not in run.text, "items may be gated: their text is never shown"
+
+
+def test_rows_that_no_study_can_use_are_left_out_and_listed(checkout: Checkout) -> None:
+    unusable = [{**ITEM, "id": 2, "answer": "C"}, {**ITEM, "id": 3, "options": ["x", "x"]}, {**ITEM, "id": 4, "question": " "}]
+    (checkout.folder / "mine.jsonl").write_text(lines(ITEM, *unusable))
+    checkout.edit_config(put("benchmarks", {"mine": {"loader": "file", "path": "mine.jsonl", "answer_kind": "choice"}}))
+    run = checkout.snakemake("items")
+    assert "Which?" not in run.text, "items may be gated: their text is never shown"
+    found = checkout.tables()
+    assert pl.read_parquet(found["small/items/mine.parquet"])["item_id"].to_list() == ["mine/1"]
+    assert pl.read_parquet(found["small/items/mine.excluded.parquet"]).rows() == [
+        (2, "mine/2", "its answer is none of its options"),
+        (3, "mine/3", "two options with the same text"),
+        (4, "mine/4", "no question"),
+    ]
+    checkout.edit_config(put("benchmarks.mine.n", 2))
+    refused(
+        checkout.snakemake("items", check=False),
+        r"config: benchmarks.mine.n: is 2, but the usable items of mine.jsonl are 1 \(3 excluded\); allowed: at most 1, or null for all",
+    )

@@ -33,6 +33,7 @@ def fenced(program: str, language: str = "python") -> str:
 
 
 TWICE = stdin(("1\n", "2\n"), ("21\n", "42\n"))
+TESTS = {"item": TWICE}
 
 
 @pytest.mark.parametrize(
@@ -164,9 +165,9 @@ ATTACKS = {
 
 @needs_bubblewrap
 def test_attacks_are_wrong_answers_with_a_reason_and_grading_goes_on():
-    answers = [(fenced(program), TWICE) for program, _ in ATTACKS.values()]
-    mixed = [entry for attack in answers for entry in (attack, (fenced(DOUBLE), TWICE))]
-    found = code.grade_programs([*mixed, ("I cannot.", TWICE)], LIMITS, "bubblewrap", 4)
+    answers = [(fenced(program), "item") for program, _ in ATTACKS.values()]
+    mixed = [entry for attack in answers for entry in (attack, (fenced(DOUBLE), "item"))]
+    found = code.grade_programs([*mixed, ("I cannot.", "item")], TESTS.get, LIMITS, "bubblewrap", 4)
     assert [note for _, _, note in found[:-1:2]] == [f"test 1 of 2: {reason}" for _, reason in ATTACKS.values()]
     assert not any(correct for _, correct, _ in found[:-1:2])
     assert found[1:-1:2] == [(DOUBLE + "\n", True, None)] * len(ATTACKS)
@@ -176,8 +177,8 @@ def test_attacks_are_wrong_answers_with_a_reason_and_grading_goes_on():
 @needs_bubblewrap
 def test_two_hundred_programs_leak_nothing():
     processes, descriptors, memory = ours(), set(os.listdir("/proc/self/fd")), psutil.Process().memory_info().rss
-    answers = [(fenced(f"print({k % 3} * int(input()))"), TWICE) for k in range(200)]
-    found = code.grade_programs(answers, LIMITS, "bubblewrap", 8)
+    answers = [(fenced(f"print({k % 3} * int(input()))"), "item") for k in range(200)]
+    found = code.grade_programs(answers, TESTS.get, LIMITS, "bubblewrap", 8)
     assert [correct for _, correct, _ in found] == [k % 3 == 2 for k in range(200)]
     assert settles(lambda: ours() <= processes)
     assert set(os.listdir("/proc/self/fd")) == descriptors
@@ -186,12 +187,24 @@ def test_two_hundred_programs_leak_nothing():
 
 def test_the_number_of_workers_decides_no_grade():
     sandbox.check.cache_clear()
-    answers = [(fenced(DOUBLE), TWICE), (fenced("print(1)"), TWICE), ("", TWICE)]
-    assert code.grade_programs(answers, LIMITS, "none", 1) == code.grade_programs(answers, LIMITS, "none", 3)
+    answers = [(fenced(DOUBLE), "item"), (fenced("print(1)"), "item"), ("", "item")]
+    assert code.grade_programs(answers, TESTS.get, LIMITS, "none", 1) == code.grade_programs(answers, TESTS.get, LIMITS, "none", 3)
+
+
+def test_tests_are_held_for_a_few_items_only():
+    asked: list[str] = []
+
+    def tests_of(item: str) -> list[dict]:
+        asked.append(item)
+        return TWICE
+
+    answers = [(fenced(DOUBLE), item) for item in "aaabbba"]
+    assert all(correct for _, correct, _ in code.grade_programs(answers, tests_of, LIMITS, "none", 1))
+    assert asked == ["a", "b", "a"]
 
 
 def test_without_a_sandbox_nothing_is_graded(monkeypatch):
     sandbox.check.cache_clear()
     monkeypatch.setattr("shutil.which", lambda tool: None)
     with pytest.raises(InputError, match="bubblewrap"):
-        code.grade_programs([(fenced(DOUBLE), TWICE)], LIMITS, "bubblewrap", 1)
+        code.grade_programs([(fenced(DOUBLE), "item")], TESTS.get, LIMITS, "bubblewrap", 1)

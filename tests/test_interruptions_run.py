@@ -60,13 +60,13 @@ def make(folder: Path, config: dict) -> None:
         sample_items.main(*item_files(folder / f"items/{benchmark}.parquet"), "small", study_config.items_settings(config, benchmark))
         settings = study_config.traces_settings(config, "embedded", benchmark, "baseline", 0)
         raw, item_table = (str(folder / name) for name in (f"raw/traces/embedded/{benchmark}/baseline/r0.parquet", f"items/{benchmark}.parquet"))
-        generate_traces.main(item_table, raw, "small", settings, 8, 2)
+        generate_traces.main(item_table, raw, "small", settings, 8, 2, {})
     item_table, fresh = str(folder / "items/chains_update.parquet"), str(folder / "traces.parquet")
     grade_traces.main(raw_traces(folder, "chains_update"), item_table, fresh, "small", study_config.traces_settings(config, *where))
     for name in interruption_config.interventions(config):
         base = raw_traces(folder, interruption_config.base(config, "chains_update", name))
         raw = str(folder / f"raw/{name}.parquet")
-        interrupt_traces.main(item_table, base, raw, "small", interruption_config.interruption_settings(config, *where, name), 3, 2)
+        interrupt_traces.main(item_table, base, raw, "small", interruption_config.interruption_settings(config, *where, name), 3, 2, {})
         settings = interruption_config.interruption_grading_settings(config, *where, name)
         grade_interruptions.main(item_table, fresh, base, raw, shard(folder, name), "small", settings)
     shards = [shard(folder, name) for name in interruption_config.interventions(config)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from builders import item_files
+from builders import benchmark_entry, item_files
 
 from midtrace import items, tables
 from midtrace.chains import Chain, is_held_out
@@ -19,9 +19,7 @@ GOOD = [
 
 
 def benchmark(path: Path | None = None, **values) -> dict:
-    entry = {"name": "toy", "loader": "file", "answer_kind": "choice", "n": None, "path": path and str(path), "columns": {}}
-    unset = {"revision": None, "strata": None, "keep": [], "shuffle": None}
-    return {**entry, **unset, **values}
+    return {**benchmark_entry("file", path), **values}
 
 
 def save(rows: list[dict], path: Path) -> Path:
@@ -121,7 +119,7 @@ def test_unusable_rows_are_left_out_with_a_reason(tmp_path, suffix, change, reas
 @pytest.mark.parametrize(("change", "reason"), UNUSABLE)
 def test_a_source_without_usable_rows_is_refused(tmp_path, change, reason):
     rows = [{**GOOD[0], **change, "id": k} for k in range(3)]
-    refused(save(rows, tmp_path / "a.jsonl"), f"items: 3 rows, none of them usable, most often because of: {reason}; allowed: at least 1")
+    refused(save(rows, tmp_path / "a.jsonl"), f"items: no usable row among 3, most often because: {reason}; allowed: at least 1")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +136,7 @@ def test_bad_ids_are_refused(tmp_path, suffix, change, message):
 def test_more_items_than_there_are_is_refused(tmp_path):
     path = save([*GOOD, {**GOOD[0], "id": "3", "answer": "Z"}], tmp_path / "a.jsonl")
     assert len(items.load(benchmark(path, n=2), 0)) == 2
-    message = r"benchmarks.toy.n: is 3, but .*a.jsonl has 2 usable items \(1 rows are excluded\); allowed: at most 2, or null for all"
+    message = r"benchmarks.toy.n: is 3, but the usable items of .*a.jsonl are 2 \(1 excluded\); allowed: at most 2, or null for all"
     with pytest.raises(InputError, match=message):
         items.load(benchmark(path, n=3), 0)
 

@@ -288,6 +288,13 @@ def test_several_files_are_one_source(tmp_path):
     assert sorted(found.items["item_id"]) == ["toy/0", "toy/1", "toy/2"]
 
 
+@pytest.mark.parametrize("ext", ["parquet", "jsonl"])
+def test_a_name_that_looks_like_a_pattern(tmp_path, ext):
+    save([_mmlu(0)], tmp_path / f"test[1].{ext}")
+    save([_mmlu(1)], tmp_path / f"test1.{ext}")
+    assert items.load(benchmark_entry("mmlu_pro", tmp_path / f"test[1].{ext}"), 0)["item_id"].to_list() == ["toy/0"]
+
+
 def test_strata_to_keep(tmp_path):
     source = SOURCES[0]
     found = gather(source, source.rows, tmp_path, keep=["law"])

@@ -1,9 +1,11 @@
 """LiveCodeBench and the code updates: programs with tests, encoded as the releases have them, and what hides in such an encoding."""
 
 import base64
+import contextlib
 import json
 import os
 import pickle
+import pickletools
 import subprocess
 import sys
 import zlib
@@ -13,6 +15,8 @@ from typing import Any
 import polars as pl
 import pytest
 from builders import ROOT, benchmark_entry, item_files
+from hypothesis import given
+from hypothesis import strategies as st
 
 from midtrace import items, tables
 from midtrace.errors import InputError
@@ -120,6 +124,9 @@ UNUSABLE: list[tuple[Row, str]] = [
     ({"private_test_cases": encoded(None, "no JSON")}, "its private tests cannot be decoded"),
     ({"private_test_cases": encoded([])[:-8]}, "its private tests cannot be decoded"),
     ({"private_test_cases": "!"}, "its private tests cannot be decoded"),
+    ({"private_test_cases": "7"}, "its private tests cannot be decoded"),
+    ({"private_test_cases": "[" * 100_000}, "its private tests cannot be decoded"),
+    ({"public_test_cases": "7"}, "its public tests or metadata are no JSON"),
     ({"public_test_cases": "["}, "its public tests or metadata are no JSON"),
     ({"metadata": "["}, "its public tests or metadata are no JSON"),
     ({"public_test_cases": json.dumps([case("interactive", "1", "1")])}, "a test of another form"),
@@ -156,6 +163,12 @@ def test_anything_else_is_refused(content, tmp_path, monkeypatch):
     assert not Path("evil").exists()
 
 
+@given(st.binary(max_size=60) | st.lists(st.sampled_from([op.code.encode("latin-1") for op in pickletools.opcodes])).map(b"".join))
+def test_whatever_is_no_pickle_of_a_string_is_refused_in_one_way(data):
+    with contextlib.suppress(ValueError):
+        assert isinstance(string_in_pickle(data), str)
+
+
 def test_a_bomb_of_zeros_is_not_unpacked(monkeypatch):
     monkeypatch.setattr(live_code_bench, "LARGEST", 10_000)
     with pytest.raises(UnusableError, match="cannot be decoded"):
@@ -167,13 +180,14 @@ def test_a_bomb_of_zeros_is_not_unpacked(monkeypatch):
     [
         ("not JSON", "line 2: is no JSON object"),
         ("[1]", "line 2: is no JSON object"),
+        ("\udcff", "line 2: is no JSON object"),
         (json.dumps({key: value for key, value in problem(1).items() if key != "metadata"}), "line 2, metadata: missing"),
         (json.dumps(problem(1, contest_date=20241001)), "line 2, contest_date: is int; allowed: str"),
     ],
 )
 def test_lines_that_are_no_problems_are_refused(tmp_path, line, message):
     path = tmp_path / "test6.jsonl"
-    path.write_text(json.dumps(problem(0)) + "\n" + line + "\n")
+    path.write_bytes(f"{json.dumps(problem(0))}\n{line}\n".encode(errors="surrogateescape"))
     with pytest.raises(InputError, match=f"test6.jsonl: {message}"):
         items.gather(entry(path), 0)
 

@@ -84,3 +84,21 @@ def test_an_old_log_is_replaced(job, tmp_path):
     job("print('first')")
     _, log = job("print('second')")
     assert log == "second\n"
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0, True), (60, False)])
+def test_a_bar_inside_a_batch_is_silent_where_the_batch_is_quick(job, seconds, shown):
+    done, log = job(
+        f"""
+        logs.PROGRESS_SECONDS = {seconds}
+        with logs.bar(total=2, desc="requests", unit="request", dynamic_ncols=True) as bar:
+            for _ in range(2):
+                bar.update()
+                bar.refresh()
+        """
+    )
+    for text in (done.stderr, log):
+        assert "\r" not in text
+        assert ("requests: 100%|" in text) == shown
+        assert bool(text.strip()) == shown
+    assert done.returncode == 0

@@ -6,11 +6,11 @@ from collections import Counter
 import numpy as np
 import polars as pl
 import pytest
-from builders import Study, walker
+from builders import MODEL, Study, walker
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midtrace import probe, tables
+from midtrace import probe, tables, vocabulary
 from midtrace.engines import ScoreRequest
 from midtrace.errors import InputError
 from midtrace.probe import read, spellings
@@ -194,6 +194,25 @@ def text_end(request: ScoreRequest, tokenizer) -> int:
 
 def question(text: str) -> str:
     return text.split("user\n")[1].split("<|im_end|>")[0]
+
+
+def test_prefixes_that_exceed_the_context_are_refused_before_a_model_is_loaded(study: Study, tokenizer, tmp_path, monkeypatch):
+    settings = study.settings("probe", "low")
+    inputs = probe.Inputs.read(study.items, study.shard("raw/traces", "low"), study.shard("cuts", "low"), settings)
+    longest = max(len(inputs.trunk(name, arm, lengths[-1])[1]) for name in inputs.cuts for arm, lengths in inputs.lengths(name).items())
+    needed = longest + len(inputs.suffix) + 1  # the token that is read
+    monkeypatch.setattr(vocabulary, "context_length", lambda model: needed)
+    assert len(run(study, tmp_path / "fits.parquet", walker(tokenizer)))
+    monkeypatch.setattr(vocabulary, "context_length", lambda model: needed - 1)
+    with pytest.raises(InputError, match=rf"models\.embedded\.context: {needed} tokens exceed the context; allowed: at most {needed - 1} tokens"):
+        run(study, tmp_path / "not.parquet", None)
+
+
+def test_a_context_beyond_the_models_own_is_refused():
+    model = {"name": "m", "source": str(MODEL)}
+    assert [vocabulary.context_length({**model, "context": n}) for n in (None, 2048, 300)] == [2048, 2048, 300]
+    with pytest.raises(InputError, match=r"models\.m\.context: is 2049; allowed: at most 2048, the model's own"):
+        vocabulary.context_length({**model, "context": 2049})
 
 
 def test_the_stage_does_not_depend_on_batches(study: Study, tokenizer, tmp_path):

@@ -219,6 +219,10 @@ class TestAttacks:
         assert run("print('going on')") == sandbox.Run("going on\n", None)
         assert run(f"import os\nos.kill({os.getpid()}, 9)").problem == "crashed: ProcessLookupError"
 
+    def test_descriptors_of_the_grader(self):
+        program = "import os\nfor n in range(3, 64):\n    try: os.fstat(n); print(n)\n    except OSError: pass"
+        assert len(run(program).stdout.split()) == 0
+
     def test_more_privileges(self):
         program = "import os\nprint(os.getuid(), os.geteuid())\nos.setuid(0)"
         assert run(program) == sandbox.Run("65534 65534\n", "crashed: OSError")
@@ -297,8 +301,21 @@ def test_where_namespaces_are_forbidden_it_refuses_and_says_why(monkeypatch, tmp
     fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with pytest.raises(InputError, match=r"does not work here \(bwrap: No permissions to create new namespace\).*user namespaces"):
+    with pytest.raises(
+        InputError, match=r"does not work here: could not start a program \(bwrap: No permissions to create new namespace\).*user namespaces"
+    ):
         sandbox.check("bubblewrap")
+
+
+@needs_bubblewrap
+def test_a_sandbox_that_fails_is_no_wrong_answer(monkeypatch, tmp_path):
+    fake = tmp_path / "bwrap"
+    fake.write_text("#!/bin/sh\necho 'bwrap: Creating new namespace failed: Resource temporarily unavailable' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    assert run("import sys\nsys.exit('bwrap: Creating new namespace failed')").problem == "crashed: bwrap", "a program that pretends it is one"
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(InputError, match=r"could not start a program \(bwrap: Creating new namespace failed"):
+        run("print(1)")
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

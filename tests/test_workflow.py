@@ -31,6 +31,8 @@ STUDIES = ["config/config.yaml", *sorted(str(path.relative_to(ROOT)) for path in
 # Columns that the contract names; tables may have more.
 CONTRACT = {
     "items": "item_id benchmark stratum question options answer answer_kind revised_question update stale_answer",
+    ".excluded.parquet": "row item_id reason",
+    ".tests.parquet": "item_id test_id kind function input expected",
     "traces": "trace_id model item_id arm replicate seed prompt_ids output_ids reasoning_start n_reasoning status finish_reason answer_text answer "
     "correct token_exact",
     "cuts": "trace_id cut horizon fraction partner_arm n_tokens complete",
@@ -183,7 +185,8 @@ def test_every_declared_table_is_there_with_its_columns_and_where_it_comes_from(
         metadata = json.loads(pq.read_metadata(path).metadata[b"midtrace"])
         assert {"schema_version", "study", "stage", "version", "identity"} <= metadata.keys(), name
         assert metadata["study"] == "small", name
-        wanted = CONTRACT.get(name.split("/")[0], "").split()
+        sidecar = "".join(path.suffixes) if name.startswith("items/") and len(path.suffixes) > 1 else None
+        wanted = CONTRACT.get(sidecar or name.split("/")[0], "").split()
         assert set(wanted) <= set(pl.read_parquet_schema(path)), name
     traces = pl.read_parquet(found["traces/embedded/chains/low/r0.parquet"])
     assert len(traces) == 10
@@ -219,7 +222,7 @@ def test_another_folder_and_other_batches_give_the_same_bytes(finished: Checkout
     )  # fmt: skip
     first, second = finished.tables(), again.tables()
     assert Counter(name.split("/")[1] for name in second) == {
-        "items": 1, "raw": 6, "traces": 3, "cuts": 3, "readouts": 3, "continuations": 3, "controls": 1,
+        "items": 3, "raw": 6, "traces": 3, "cuts": 3, "readouts": 3, "continuations": 3, "controls": 1,
     }  # fmt: skip
     for name in second:
         assert first[name].read_bytes() == second[name].read_bytes(), name

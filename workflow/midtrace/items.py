@@ -89,15 +89,15 @@ def gather(benchmark: Mapping[str, Any], seed: int) -> Benchmark:
     items, excluded, n_rows = _read(loader, benchmark)
     if not items:
         most = Counter(row["reason"] for row in excluded).most_common(1)
-        why = f"{len(excluded)} rows, none of them usable, most often because of: {most[0][0]}" if most else "none"
+        why = f"no usable row among {len(excluded)}, most often because: {most[0][0]}" if most else "none"
         raise InputError(benchmark["path"], "items", why, "at least 1")
     if loader.shuffled if benchmark["shuffle"] is None else benchmark["shuffle"]:
         for item in items:
             shuffle(item)
     usable = tables.frame_of(items, tables.Items)
     if benchmark["n"] is not None and benchmark["n"] > len(usable):
-        left_out = f" ({len(excluded)} rows are excluded)" if excluded else ""
-        problem = f"is {benchmark['n']}, but {benchmark['path']} has {len(usable)} usable items{left_out}"
+        left_out = f" ({len(excluded)} excluded)" if excluded else ""
+        problem = f"is {benchmark['n']}, but the usable items of {benchmark['path']} are {len(usable)}{left_out}"
         raise InputError("config", f"benchmarks.{benchmark['name']}.n", problem, f"at most {len(usable)}, or null for all")
     drawn = draw(usable, benchmark["n"], seed, benchmark["strata"])
     return Benchmark(drawn, tables.frame_of(excluded, tables.Excluded), _facts(n_rows, usable, drawn, excluded))

@@ -297,12 +297,12 @@ class Inputs:
 
     def longest(self) -> int:
         """Tokens of the longest prefix, closed."""
-        prompts, traces = self.prompts, self.traces
-        return len(self.suffix) + max(
-            len(prompts[traces[name]["item_id"], arm]) + traces[name]["reasoning_start"] + lengths[-1]
-            for name in self.cuts
-            for arm, lengths in self.lengths(name).items()
+        ends = (
+            len(self.prompts[trace["item_id"], arm]) + trace["reasoning_start"] + lengths[-1]
+            for trace in map(self.traces.__getitem__, self.cuts)
+            for arm, lengths in self.lengths(trace["trace_id"]).items()
         )
+        return max(ends, default=0) + len(self.suffix)
 
     def trunk(self, trace_id: str, context_arm: str, n: int) -> tuple[list[int], list[int]]:
         """The context's prompt, and prompt plus the first ``n`` reasoning tokens, exactly as stored."""

@@ -31,7 +31,7 @@ NOBODY = "65534"
 SCRATCH = "/tmp"
 # A run may sleep or wait for a busy machine so many times longer than it may compute.
 WALL_FACTOR, WALL_SECONDS = 3, 5
-STDERR_TAIL = 4096
+TAIL = 4096  # bytes of the errors that are looked at
 
 
 @dataclass(frozen=True)
@@ -158,10 +158,10 @@ def _system() -> Iterator[str]:
         yield from ("--ro-bind", sys.base_prefix, sys.base_prefix)
 
 
-def _isolated(limits: Limits, program: int, stdin: int, rules: int) -> list[str]:
+def _isolated(limits: Limits, program: int, stdin: int, rules: int, status: int) -> list[str]:
     return [
         "bwrap", "--unshare-all", "--unshare-user", "--uid", NOBODY, "--gid", NOBODY, "--cap-drop", "ALL",
-        "--die-with-parent", "--new-session", "--seccomp", str(rules),
+        "--die-with-parent", "--new-session", "--seccomp", str(rules), "--json-status-fd", str(status),
         "--clearenv", "--setenv", "PATH", "/usr/bin:/bin", "--setenv", "HOME", SCRATCH, "--setenv", "PYTHONHASHSEED", "0",
         *_system(),
         "--dev-bind", "/dev/null", "/dev/null",
@@ -205,7 +205,12 @@ def run(program: str, stdin: str, limits: Limits, kind: str = "bubblewrap", func
     Returns
     -------
     Run
-        The output and what stopped the run, if anything did. Never raises for what a program does.
+        The output and what stopped the run, if anything did. Nothing is raised for what a program does.
+
+    Raises
+    ------
+    InputError
+        If bubblewrap cannot start a program: that is no wrong answer.
     """
     source, given = program.encode("utf-8", "surrogatepass"), stdin.encode("utf-8", "surrogatepass")
     with ExitStack() as stack:
@@ -215,29 +220,34 @@ def run(program: str, stdin: str, limits: Limits, kind: str = "bubblewrap", func
 
         output, errors, passed = file(), file(), []
         if kind == "bubblewrap":
-            passed = [file(source), file(given), file(seccomp_filter())]
+            passed = [file(source), file(given), file(seccomp_filter()), file()]
             folder, inner = None, [*_isolated(limits, *passed), "--", *_python("/harness.py", "/program.py", function)]
         else:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="midtrace-"))
             path = Path(folder) / "program.py"
             path.write_bytes(source)
             inner = ["env", "-i", "PYTHONHASHSEED=0", f"HOME={folder}", *_python(harness.__file__, str(path), function)]
-        started = time.monotonic()
+        started, late = time.monotonic(), False
         process = subprocess.Popen(
             [*_limited(limits), *inner], stdin=file(given), stdout=output, stderr=errors, pass_fds=passed, cwd=folder, start_new_session=True
         )
         try:
             code = process.wait(WALL_FACTOR * limits.seconds + WALL_SECONDS)
         except subprocess.TimeoutExpired:
-            code = -signal.SIGXCPU
+            code, late = -signal.SIGXCPU, True
         finally:
             # The end of the first process ends its namespace; without one, whatever it left behind is in its process group.
             if kind == "none" or process.poll() is None:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        text, tail = _content(output, limits.output_mb * MEBIBYTE), _content(errors, STDERR_TAIL, tail=True)
-        return Run(text.decode("utf-8", "replace"), _problem(code, len(text), tail.decode("utf-8", "replace"), limits, time.monotonic() - started))
+        seconds = time.monotonic() - started
+        text, tail = _content(output, limits.output_mb * MEBIBYTE), _content(errors, TAIL, tail=True).decode("utf-8", "replace")
+        # bwrap reports the exit of a program that it started: without a report it is the machine that failed, not the program.
+        if passed and not late and b'"exit-code"' not in _content(passed[-1], TAIL):
+            problem = f"could not start a program ({' '.join(tail.split()[-30:])})"
+            raise InputError("sandbox", "bwrap", problem, "a machine with memory and processes to spare")
+        return Run(text.decode("utf-8", "replace"), _problem(code, len(text), tail, limits, seconds))
 
 
 def _content(descriptor: int, size: int, tail: bool = False) -> bytes:
@@ -275,13 +285,11 @@ def check(kind: str) -> None:
         if shutil.which(tool) is None:
             raise InputError("config", "code.sandbox", f"is {kind}, but {tool} is not installed here", remedy)
     if kind == "bubblewrap":
-        seccomp_filter()
-        with _in_memory() as nothing, _in_memory() as program, _in_memory(seccomp_filter()) as rules:
-            probe = subprocess.run(
-                [*_isolated(Limits(), program, nothing, rules), "--", *_python("/harness.py", "/program.py", None)],
-                pass_fds=(nothing, program, rules), capture_output=True, text=True, timeout=60,
-            )  # fmt: skip
-        if probe.returncode:
-            said = " ".join(probe.stderr.split()[-30:])
+        seccomp_filter()  # refuses a machine that it does not know
+        try:
+            problem = run("", "", Limits()).problem
+        except InputError as error:
+            problem = error.problem
+        if problem:
             remedy = "a machine that permits unprivileged user namespaces (in a container: its runtime must), or code.sandbox: none"
-            raise InputError("config", "code.sandbox", f"is bubblewrap, which does not work here ({said})", remedy)
+            raise InputError("config", "code.sandbox", f"is bubblewrap, which does not work here: {problem}", remedy)

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from midtrace import prompts, tables
 from midtrace.errors import InputError
 from midtrace.grading.choice import parse_choice
@@ -26,9 +28,9 @@ class Grade(NamedTuple):
 
 @dataclass(frozen=True)
 class Programs:
-    """How the programs of a benchmark are graded: the tests by item, what a run may use, and how many run at a time."""
+    """How the programs of a benchmark are graded: the tests of all items, what a run may use, and how many run at a time."""
 
-    tests: Mapping[str, Sequence[Mapping[str, Any]]]
+    tests: pl.LazyFrame
     limits: Limits
     sandbox: str
     workers: int = 1
@@ -41,10 +43,12 @@ class Programs:
         """
         if not tests or settings is None:
             return None
-        frame = tables.read(tests, tables.ItemTests, items).sort("item_id", "test_id")
-        by_item = {item: rows.to_dicts() for (item,), rows in frame.partition_by("item_id", as_dict=True).items()}
         limits = Limits(**{key: value for key, value in settings.items() if key != "sandbox"})
-        return cls(by_item, limits, settings["sandbox"], workers)
+        return cls(tables.scan([(tests, items)], tables.ItemTests), limits, settings["sandbox"], workers)
+
+    def tests_of(self, item_id: str) -> list[dict[str, Any]]:
+        """The tests of one item, in order. Read when asked for: those of all items may have gigabytes."""
+        return self.tests.filter(pl.col("item_id") == item_id).sort("test_id").collect().to_dicts()
 
 
 def grade(text: str, item: Mapping[str, Any], labels: Sequence[str]) -> tuple[str | None, bool]:
@@ -78,8 +82,9 @@ def grade_all(answers: Sequence[tuple[str | None, Mapping[str, Any]]], programs:
     """
     if programs is None:
         return [Grade(None, False) if text is None else Grade(*grade(text, item, prompts.labels(len(item["options"])))) for text, item in answers]
-    given = {at: (text, programs.tests.get(item["item_id"], ())) for at, (text, item) in enumerate(answers) if text is not None}
-    graded = dict(zip(given, grade_programs(list(given.values()), programs.limits, programs.sandbox, programs.workers), strict=True))
+    given = {at: (text, item["item_id"]) for at, (text, item) in enumerate(answers) if text is not None}
+    found = grade_programs(list(given.values()), programs.tests_of, programs.limits, programs.sandbox, programs.workers)
+    graded = dict(zip(given, found, strict=True))
     return [Grade(*graded[at]) if at in graded else Grade(None, False) for at in range(len(answers))]
 
 

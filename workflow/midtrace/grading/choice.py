@@ -23,6 +23,8 @@ _MENTION = re.compile(rf"\b{_NOUN}\b{_LABEL}", re.IGNORECASE)
 _PRAISED = re.compile(
     rf"(?<![\w'])(?P<label>[A-Z])[)\]}}*_`\"'$\s\\]*+is\b\s*+{_SURELY}(?:the\s+)?(?:only\s+|single\s+)?(?:correct|right|best|answer)\b"
 )
+# What "C is correct" may follow: "Vitamin C is the right one" says nothing of option C.
+_OPENING = re.compile(r"(?:^|[.!?:;,\n]|\b(?:so|thus|therefore|hence|that|then|and|but|only|indeed|clearly)\s)[\s(\[{*_`\"'$\\]*$", re.IGNORECASE)
 _ALONE = re.compile(rf"^{_LABEL}[)\]}}*_`\"'$\s\\]*+[.:,]?[*_`\s]*+$", re.IGNORECASE)
 _LEADING = re.compile(rf"^{_LABEL}[\]}}*_`\"'$\s\\]*+[).:]")
 _DENIED = re.compile(r"\b(?:not|cannot|no|neither|nor|wrong|incorrect|false|unlike)\b|n't", re.IGNORECASE)
@@ -67,7 +69,8 @@ def parse_choice(text: str, labels: Sequence[str]) -> str | None:
         last = max(stated, key=lambda match: match.start("label"))
         label = None if _OTHER.match(text, last.end("label")) else last["label"].upper()
         return label if label in labels else None
-    mentioned = [match for pattern in (_MENTION, _PRAISED) for match in pattern.finditer(text) if match["label"].isupper()]
+    mentioned = [match for match in _MENTION.finditer(text) if match["label"].isupper()]
+    mentioned += [match for match in _PRAISED.finditer(text) if _OPENING.search(text[max(0, match.start() - _BEFORE) : match.start()])]
     if mentioned:
         doubts = (_ASKED, _OTHER)  # after the label
         denied = any(_DENIED.search(_sentence(text, match)) or any(one.match(text, match.end("label")) for one in doubts) for match in mentioned)

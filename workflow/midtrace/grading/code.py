@@ -5,9 +5,10 @@ import math
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from midtrace import sandbox
@@ -140,14 +141,16 @@ def grade_code(text: str, tests: Sequence[Mapping[str, Any]], limits: Limits | N
 
 
 def grade_programs(
-    answers: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], limits: Limits, kind: str, workers: int
+    answers: Sequence[tuple[str, str]], tests_of: Callable[[str], Sequence[Mapping[str, Any]]], limits: Limits, kind: str, workers: int
 ) -> list[tuple[str | None, bool, str | None]]:
     """Grade many answers, several at a time.
 
     Parameters
     ----------
     answers
-        Pairs of an answer segment and the tests of its item.
+        Pairs of an answer segment and the id of its item; those of one item should stand together.
+    tests_of
+        From an item to its tests. It is asked again for an item that comes back later: at most ``workers`` items' tests are held.
     limits, kind
         See :func:`midtrace.sandbox.run`.
     workers
@@ -166,15 +169,17 @@ def grade_programs(
     sandbox.check(kind)
     if kind == "none":
         print("code.sandbox is none: these programs are not isolated, they reach the network and your files", file=sys.stderr)
+    workers = max(1, workers)
+    held = lru_cache(maxsize=workers)(tests_of)
     bar = Progress("programs", len(answers), "program")
 
-    def grade(answer: tuple[str, Sequence[Mapping[str, Any]]]) -> tuple[str | None, bool, str | None]:
+    def grade(answer: tuple[str, str]) -> tuple[str | None, bool, str | None]:
         program = extract_program(answer[0])
-        fault = UNPARSED if program is None else fault_of(program, answer[1], limits, kind)
+        fault = UNPARSED if program is None else fault_of(program, held(answer[1]), limits, kind)
         return program, fault is None, fault
 
     found = []
-    with ThreadPoolExecutor(max(1, workers)) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         for one in pool.map(grade, answers):
             found.append(one)
             bar.add(1)

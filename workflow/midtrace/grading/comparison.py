@@ -62,7 +62,7 @@ class Comparer:
         root = str(Path(__file__).parents[2])
         paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name if __spec__ else __name__],
+            [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -85,7 +85,8 @@ def serve(requests: IO[str], replies: IO[str]) -> None:
     """Compare pairs, one JSON list a line, until there are no more. The gold one comes first: math-verify is not symmetric."""
     from math_verify import parse, verify
 
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    with contextlib.suppress(ValueError, OSError):  # not every system has this limit
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     print(READY, file=replies, flush=True)
     for line in requests:
         try:

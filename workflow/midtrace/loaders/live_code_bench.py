@@ -1,7 +1,6 @@
 """LiveCodeBench (code_generation_lite): programs with tests. Its files have gigabytes, so they are read line by line, twice: items, then tests."""
 
 import base64
-import binascii
 import json
 import pickletools
 import zlib
@@ -54,17 +53,23 @@ def private_tests(encoded: str) -> list[Any]:
         If they are neither.
     """
     try:
-        return json.loads(encoded)
-    except ValueError:
+        return _listed(json.loads(encoded))
+    except (ValueError, RecursionError):
         pass
     try:
         unpacked = zlib.decompressobj()
         data = unpacked.decompress(base64.b64decode(encoded, validate=True), LARGEST)
         if unpacked.unconsumed_tail or not unpacked.eof:
             raise ValueError("too large or cut off")
-        return json.loads(string_in_pickle(data))
-    except (ValueError, binascii.Error, zlib.error):
+        return _listed(json.loads(string_in_pickle(data)))
+    except (ValueError, RecursionError, zlib.error):  # base64 raises a ValueError of its own
         raise UnusableError("its private tests cannot be decoded") from None
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("no list")
+    return value
 
 
 def tests_of(row: Row) -> list[dict[str, Any]]:
@@ -76,8 +81,8 @@ def tests_of(row: Row) -> list[dict[str, Any]]:
         If there are none, or one cannot be used.
     """
     try:
-        public, function = json.loads(row["public_test_cases"]), json.loads(row["metadata"] or "{}").get("func_name")
-    except (ValueError, AttributeError):
+        public, function = _listed(json.loads(row["public_test_cases"])), json.loads(row["metadata"] or "{}").get("func_name")
+    except (ValueError, AttributeError, RecursionError):
         raise UnusableError("its public tests or metadata are no JSON") from None
     found = []
     for number, test in enumerate([*public, *private_tests(row["private_test_cases"])]):

@@ -36,7 +36,7 @@ class Loader:
         Makes an item of a row and the benchmark's settings: ``question``, ``answer`` and, where it has them, ``options``,
         ``revised_question``, ``update``, ``stale_answer``. Raises :class:`UnusableError`. A choice's answer is a label of its options as they stand.
     columns
-        Columns that the source must have, with the types allowed.
+        Columns that the source must have, with the types allowed (of polars; of Python where it is streamed; none: any type).
     id_column
         The column of the source's own id; None where it has none: the id is then a hash of the question, so it does not hang on the place
         of a row.

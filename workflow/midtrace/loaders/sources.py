@@ -13,10 +13,10 @@ from midtrace.errors import FILL_IN, InputError
 
 REMOTE = "hf://datasets/"
 # Types are not guessed from the first rows: in CSV, "007" and "true" stay the texts that they are.
-READERS: dict[str, Callable[[str], pl.DataFrame]] = {
-    ".parquet": partial(pl.read_parquet, glob=False),
+READERS: dict[str, Callable[[Any], pl.DataFrame]] = {
+    ".parquet": pl.read_parquet,
     ".jsonl": partial(pl.read_ndjson, infer_schema_length=None),
-    ".csv": partial(pl.read_csv, infer_schema=False, glob=False),
+    ".csv": partial(pl.read_csv, infer_schema=False),
 }
 REMEDY = "a source that can be reached: for a gated one accept its terms and set HF_TOKEN; without a connection give the path of a downloaded file"
 
@@ -79,14 +79,23 @@ def table(path: str, revision: str | None) -> pl.DataFrame:
     suffix = Path(path).suffix
     if suffix not in READERS:
         raise InputError(path, "file", f"ends in {suffix!r}", READERS)
-    remote = is_remote(path)
-    names = [pinned(path, revision)] if remote else [str(file) for file in files(path)]
+    read, remote, local = READERS[suffix], is_remote(path), files(path)
+    if not (remote or local):
+        raise InputError(path, "file", "does not exist", "an existing file")
     try:
+        if remote:
+            return read(pinned(path, revision))
         # Of several kinds of number in one column the wider is taken; other types must agree.
-        return pl.concat([READERS[suffix](name) for name in names], how="vertical_relaxed")
+        return pl.concat([_open(read, file) for file in local], how="vertical_relaxed")
     except Exception as error:  # each reader has its own kinds; their messages do not quote rows
         problem = f"cannot be read ({(str(error).splitlines() or [type(error).__name__])[0]})"
         raise InputError(path, "source" if remote else "file", problem, REMEDY if remote else "a Parquet, JSON Lines or CSV file") from None
+
+
+def _open(read: Callable[[Any], pl.DataFrame], file: Path) -> pl.DataFrame:
+    """A file here, by its handle: a reader takes some names for patterns."""
+    with file.open("rb") as handle:
+        return read(handle)
 
 
 def rows(path: str, revision: str | None, columns: Mapping[str, tuple]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -116,14 +125,14 @@ def json_lines(path: str, revision: str | None, columns: Mapping[str, tuple]) ->
     """
     number = 0
     for file in _downloaded(path, revision) if is_remote(path) else files(path):
-        with file.open(encoding="utf-8") as handle:
+        with file.open("rb") as handle:
             for line, content in enumerate(handle, 1):
                 if not content.strip():
                     continue
                 number += 1
                 try:
                     row = json.loads(content)
-                except ValueError:
+                except (ValueError, RecursionError):
                     row = None
                 if not isinstance(row, dict):
                     raise InputError(file, f"line {line}", "is no JSON object", "one object a line")
