@@ -183,7 +183,7 @@ def test_another_folder_and_other_batches_give_the_same_bytes(finished: Checkout
     )  # fmt: skip
     first, second = finished.tables(), again.tables()
     assert Counter(name.split("/")[1] for name in second) == {
-        "items": 1, "raw": 6, "traces": 3, "cuts": 3, "readouts": 3, "continuations": 3, "controls": 1,
+        "items": 3, "raw": 6, "traces": 3, "cuts": 3, "readouts": 3, "continuations": 3, "controls": 1,
     }  # fmt: skip
     for name in second:
         assert first[name].read_bytes() == second[name].read_bytes(), name
