@@ -22,7 +22,7 @@ from midtrace.engines import ScoreRequest
 from midtrace.engines.transformers import TransformersEngine
 
 ROOT = Path(__file__).parents[1]
-SMOLLM2 = ROOT / "resources/models/smollm2"
+SMOLLM2 = ROOT / "models/smollm2"
 SHAPE = {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9}
 SHAPE |= {"num_key_value_heads": 3, "head_dim": 64, "max_position_embeddings": 8192, "tie_word_embeddings": True}
 CLOSING = "\n</think>\n\nThe answer is option"

@@ -100,7 +100,7 @@ def read(path: Path, column: str, n: int) -> list[str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vocabularies", type=Path, nargs="+", default=[ROOT / "resources/models/smollm2"], help="tokenizer folders")
+    parser.add_argument("--vocabularies", type=Path, nargs="+", default=[ROOT / "models/smollm2"], help="tokenizer folders")
     parser.add_argument("--texts", nargs="+", default=[f"{ROOT}/README.md"], help="FILE.parquet:COLUMN, FILE.jsonl:COLUMN, or a text file")
     parser.add_argument("-n", type=int, default=1000, help="texts of each file (default: %(default)s)")
     arguments = parser.parse_args()

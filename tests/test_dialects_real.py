@@ -97,7 +97,9 @@ def test_prompts_of_the_other_dialects(vocabulary):
     assert text_of(qwen3, "nemotron3", system="Be brief.").startswith("<|im_start|>system\n/think\n\nBe brief.<|im_end|>\n")
     assert text_of(qwen3, "prefill").endswith("<|im_start|>assistant\n<think>\n")
     smollm2 = text_of(qwen3, "smollm2")
-    assert smollm2.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n<|im_start|>user\n")
+    assert smollm2.startswith(
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n<|im_start|>user\n"
+    )
     assert smollm2.endswith("<|im_end|>\n<|im_start|>assistant\nReasoning:")
     # Their markers are not tokens of this vocabulary, but their text is the same in any.
     user = "What is 2 + 2?\nA. 3\nB. 4"
