@@ -56,9 +56,8 @@ def transformers_ways(source: Path, threads: int) -> Ways:
 
 def vllm_ways(source: Path, threads: int) -> Ways:
     """The three ways on vLLM; each is timed from the state of the cache that its name says."""
-    from vllm import LLM, SamplingParams
-
     from midtrace.engines.vllm import VllmEngine
+    from vllm import LLM, SamplingParams
 
     engine = VllmEngine(str(source), "float32", threads=threads, memory_fraction=0.2, enforce_eager=True)
     plain = LLM(str(source), dtype="float32", enforce_eager=True, gpu_memory_utilization=0.2, max_logprobs=1000, seed=0)

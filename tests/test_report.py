@@ -136,7 +136,7 @@ def test_what_was_not_measured_is_said():
 
 
 MANY, FEW, SOME = Estimate(0.4, 0.3, 0.5), Estimate(0.02, 0.0, 0.08), Estimate(0.12, 0.05, 0.19)
-NOTHING = "Nothing shows that this model knows more than guessing would tell: its readouts carry little, and so do differences between arms."
+NOTHING = "Nothing shows that this model does better than guessing: its readouts carry little, and so do differences between arms."
 
 
 def test_accuracies_are_held_against_chance():

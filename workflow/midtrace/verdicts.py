@@ -151,9 +151,7 @@ def chance_sentences(natural: Mapping[str, Estimate | None], probed: Mapping[str
             found.append(f"{what}, % right where chance is {number(100 * chance)}: {'; '.join(parts)}.")
         seen += [kind for kind in kinds.values() if kind != "missing"]
     if seen and "above" not in seen:
-        found.append(
-            "Nothing shows that this model knows more than guessing would tell: its readouts carry little, and so do differences between arms."
-        )
+        found.append("Nothing shows that this model does better than guessing: its readouts carry little, and so do differences between arms.")
     return found
 
 
