@@ -14,6 +14,7 @@ do (of sequences that long), ``mean_shift`` the mean absolute change of length i
 import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +32,25 @@ def again(ids: Sequence[int], tokenizer: Any) -> list[int]:
     return tokenizer.encode(tokenizer.decode(ids, skip_special_tokens=False), add_special_tokens=False)
 
 
-def splits(tokenizer: Any) -> dict[int, list[tuple[int, int]]]:
-    """Token -> pairs of tokens that spell it together; tokens that cannot be spelled so have no entry."""
-    added = {str(token) for token in tokenizer.added_tokens_decoder.values()}
-    ids = {token: i for token, i in tokenizer.get_vocab().items() if token not in added}
-    pairs = {i: [(ids[token[:k]], ids[token[k:]]) for k in range(1, len(token)) if token[:k] in ids and token[k:] in ids] for token, i in ids.items()}
-    return {i: found for i, found in pairs.items() if found}
+def splitter(tokenizer: Any) -> Callable[[int], list[tuple[int, int]]]:
+    """A function from a token to the pairs of tokens that spell it together: none for a single byte, and none for an added token."""
+    added = set(tokenizer.added_tokens_decoder)
+    ids = {token: i for token, i in tokenizer.get_vocab().items() if i not in added}
+
+    @cache
+    def pairs(i: int) -> list[tuple[int, int]]:
+        token = "" if i in added else tokenizer.convert_ids_to_tokens(i)
+        return [(ids[token[:k]], ids[token[k:]]) for k in range(1, len(token)) if token[:k] in ids and token[k:] in ids]
+
+    return pairs
 
 
-def resplit(ids: Sequence[int], pairs: dict[int, list[tuple[int, int]]], share: float, rng: np.random.Generator) -> list[int]:
+def resplit(ids: Sequence[int], pairs: Callable[[int], list[tuple[int, int]]], share: float, rng: np.random.Generator) -> list[int]:
     """The same text in other tokens: each id is, with probability ``share``, replaced by a pair that spells it, where there is one."""
     found: list[int] = []
     for i, chance in zip(ids, rng.random(len(ids)), strict=True):
-        if chance < share and i in pairs:
-            found += pairs[i][rng.integers(len(pairs[i]))]
-        else:
-            found.append(i)
+        spelled = pairs(i) if chance < share else []
+        found += spelled[rng.integers(len(spelled))] if spelled else [i]
     return found
 
 
@@ -72,7 +76,7 @@ def summary(sequences: Sequence[Sequence[int]], tokenizer: Any) -> dict[str, flo
 
 def report(texts: Sequence[str], tokenizer: Any, seed: int = 0) -> Iterator[dict[str, Any]]:
     """A row for each origin of the ids."""
-    pairs = splits(tokenizer)
+    pairs = splitter(tokenizer)
     ordinary = np.array(sorted(set(tokenizer.get_vocab().values()) - set(tokenizer.added_tokens_decoder)))
     draws: dict[str, Draw] = {
         "encoded": lambda ids, rng: ids,
@@ -100,7 +104,7 @@ def read(path: Path, column: str, n: int) -> list[str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vocabularies", type=Path, nargs="+", default=[ROOT / "resources/models/smollm2"], help="tokenizer folders")
+    parser.add_argument("--vocabularies", type=Path, nargs="+", default=[ROOT / "models/smollm2"], help="tokenizer folders")
     parser.add_argument("--texts", nargs="+", default=[f"{ROOT}/README.md"], help="FILE.parquet:COLUMN, FILE.jsonl:COLUMN, or a text file")
     parser.add_argument("-n", type=int, default=1000, help="texts of each file (default: %(default)s)")
     arguments = parser.parse_args()

@@ -31,7 +31,7 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("resources/models/smollm2"))
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("models/smollm2"))
     try:
         main(parser.parse_args().folder)
     except InputError as error:

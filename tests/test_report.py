@@ -136,6 +136,36 @@ def test_what_was_not_measured_is_said():
     assert verdicts.points(None) == "not measured"
 
 
+MANY, FEW, SOME = Estimate(0.4, 0.3, 0.5), Estimate(0.02, 0.0, 0.08), Estimate(0.12, 0.05, 0.19)
+NOTHING = "Nothing shows that this model does better than guessing: its readouts carry little, and so do differences between arms."
+
+
+def test_accuracies_are_held_against_chance():
+    assert [verdicts.against_chance(estimate, 0.1) for estimate in (MANY, FEW, SOME, Estimate(0.1), None)] == [
+        "above",
+        "below",
+        "unclear",
+        "missing",
+        "missing",
+    ]
+    near = verdicts.chance_sentences({"low": SOME, "high": FEW}, {"low": SOME, "high": None}, 0.1, 96)
+    assert near == [
+        "Own answers, % right where chance is 10.0: below chance: high 2.0 (0.0 to 8.0); not distinguishable from chance: low 12.0 (5.0 to 19.0).",
+        "The probe at 96 tokens, % right where chance is 10.0: not distinguishable from chance: low 12.0 (5.0 to 19.0).",
+        NOTHING,
+    ]
+    assert NOTHING not in verdicts.chance_sentences({"low": SOME}, {"low": MANY}, 0.1, 96)
+    assert verdicts.chance_sentences({"low": None}, {}, 0.1, 96) == []
+
+
+def test_a_study_near_chance_says_so(made: Made, page: str):
+    """The same tables under a chance level that no interval lies above."""
+    assert "<b>Against chance.</b>" in page and "above chance: " in page and NOTHING not in page
+    policy = catalogue.of(pl.read_parquet(made.decomposition["policy"]), "made", "choice")
+    arms = [{"arm": "low", "accuracy": SOME}]
+    assert report.guessing(policy, arms, made.report_settings["figures"]["analysis"], 0.999)[-1] == NOTHING
+
+
 @pytest.mark.parametrize(("value", "text"), [(0.05, "+5.0"), (-0.05, "\N{MINUS SIGN}5.0"), (-0.0001, "0.0"), (0.0, "0.0")])
 def test_points_have_a_true_minus_and_no_negative_zero(value: float, text: str):
     assert verdicts.points(Estimate(value), False) == text

@@ -43,19 +43,19 @@ def test_summary_of_known_sequences(retokenisation, real_tokenizer):
 
 def test_other_tokens_of_the_same_text(retokenisation, real_tokenizer):
     ids = ids_of(real_tokenizer, "Half of thirteen is six and a half; caf\u00e9s close at nine.")
-    pairs = retokenisation.splits(real_tokenizer)
+    pairs = retokenisation.splitter(real_tokenizer)
     rng = np.random.default_rng(0)
     assert retokenisation.resplit(ids, pairs, 0.0, rng) == ids
     everywhere = retokenisation.resplit(ids, pairs, 1.0, rng)
-    assert len(everywhere) == len(ids) + sum(i in pairs for i in ids) > len(ids)
+    assert len(everywhere) == len(ids) + sum(bool(pairs(i)) for i in ids) > len(ids)
     assert real_tokenizer.decode(everywhere) == real_tokenizer.decode(ids)
     assert retokenisation.again(everywhere, real_tokenizer) == ids
 
 
-def test_report_has_a_row_for_each_origin_and_repeats_itself(retokenisation, qwen3):
-    texts = ["Two and two is four, so the answer is option B.", "", "It rains."]
-    rows = list(retokenisation.report(texts, qwen3))
+def test_report_has_a_row_for_each_origin_and_repeats_itself(retokenisation, tokenizer):
+    texts = ["Reasoning: 3 plus 4 is 7 .", "", "Answer: C"]
+    rows = list(retokenisation.report(texts, tokenizer))
     assert [row["ids"] for row in rows] == ["encoded", "cut", "resplit_1", "resplit_1_cut", "resplit_10", "rare_cut", "junk"]
     assert {row["sequences"] for row in rows} == {2}
     assert rows[0]["changed"] == 0
-    assert list(retokenisation.report(texts, qwen3)) == rows
+    assert list(retokenisation.report(texts, tokenizer)) == rows

@@ -7,6 +7,9 @@ test is for.
 The horizon of the headline is chosen from lengths alone, without a look at accuracy: the configured horizon nearest to the mean reasoning
 length of the shorter arm (the smaller one in a tie). About half of that arm's runs have finished there, so that both sources of a
 difference, finishing earlier and knowing more while both still think, can show.
+
+An accuracy is above or below chance where its interval lies wholly above or below the chance level, the mean of 1 / options over the items; else
+it is not distinguishable from chance.
 """
 
 import math
@@ -110,6 +113,46 @@ def matched_verdict(low: float | None, high: float | None, p: float | None, leve
     if found in ("higher", "lower"):
         return "differs within margin" if equivalent else {"higher": "better", "lower": "worse"}[found]
     return "equivalent" if equivalent else "undecided"
+
+
+def against_chance(estimate: Estimate | None, chance: float) -> str:
+    """``above``, ``below``, ``unclear`` or ``missing``; see the rule of :mod:`midtrace.verdicts`."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return "missing"
+    found = direction(estimate.low - chance, estimate.high - chance)
+    return {"higher": "above", "lower": "below", "missing": "missing"}.get(found, "unclear")
+
+
+def chance_sentences(natural: Mapping[str, Estimate | None], probed: Mapping[str, Estimate | None], chance: float, horizon: int) -> list[str]:
+    """Whether the runs' own answers and the probe know more than guessing would, in plain words.
+
+    Parameters
+    ----------
+    natural, probed
+        Arm -> accuracy of the runs' own answers; of the probe in the common context at ``horizon``, the largest one.
+    chance
+        Chance level of the benchmark.
+
+    Returns
+    -------
+    list of str
+        A sentence for each of the two that was measured, and, where no accuracy is above chance, what follows from that.
+    """
+    words = {"above": "above chance", "below": "below chance", "unclear": "not distinguishable from chance"}
+    found, seen = [], []
+    for what, accuracies in (("Own answers", natural), (f"The probe at {horizon} tokens", probed)):
+        kinds = {arm: against_chance(estimate, chance) for arm, estimate in accuracies.items()}
+        parts = []
+        for kind, said in words.items():
+            arms = [f"{arm} {plain(accuracies[arm], 1, 100)}" for arm in kinds if kinds[arm] == kind]
+            if arms:
+                parts.append(f"{said}: {', '.join(arms)}")
+        if parts:
+            found.append(f"{what}, % right where chance is {number(100 * chance)}: {'; '.join(parts)}.")
+        seen += [kind for kind in kinds.values() if kind != "missing"]
+    if seen and "above" not in seen:
+        found.append("Nothing shows that this model does better than guessing: its readouts carry little, and so do differences between arms.")
+    return found
 
 
 def headline_horizon(mean_treatment: float, mean_reference: float, horizons: Sequence[int]) -> int:

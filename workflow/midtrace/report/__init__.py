@@ -205,6 +205,8 @@ def section_of(
                 "caption": captions.caption(kind.name, _facts(settings, said, "probe" if choice else "continuation")),
             }
         )
+    arms = [arm_row(own, mine, reads, arm) for arm in settings["figures"]["arms"] if arm in set(mine["arm"])]
+    level = chance.get(benchmark)
     return {
         "model": model,
         "benchmark": benchmark,
@@ -212,11 +214,12 @@ def section_of(
         "sample": sample,
         "n_items": n_items,
         "n_runs": len(mine),
-        "chance": chance.get(benchmark),
+        "chance": level,
+        "guessing": [] if level is None else guessing(own["policy"], arms, analysis, level),
         "rows": rows,
         "figures": drawn,
         "absent": absent,
-        "arms": [arm_row(own, mine, reads, arm) for arm in settings["figures"]["arms"] if arm in set(mine["arm"])],
+        "arms": arms,
         "controls": control_rows(own["controls"]),
         "drift": drift_rows(own["retokenisation"], settings["figures"]["arms"]),
         "agreement": agreement_rows(own["agreement"], settings["figures"]["arms"]),
@@ -242,6 +245,18 @@ def headline_row(own: Mapping[str, pl.DataFrame], comparison: Mapping[str, str],
         "matched_verdict": VERDICTS[row.matched_verdict(level)],
         "sentences": verdicts.sentences(row, margin, level),
     }
+
+
+def guessing(policy: pl.DataFrame, arms: Sequence[Mapping[str, Any]], analysis: Mapping[str, Any], chance: float) -> list[str]:
+    """How own answers and the probe compare with chance, in words; ``arms`` as from :func:`arm_row`."""
+    last = max(analysis["horizons"])
+    at = policy.filter(pl.col("horizon") == last, pl.col("readout") == "symmetric")
+    probed = {
+        comparison[side]: verdicts.one(at, **{role: comparison[role] for role in ("treatment", "reference")}, estimand=f"accuracy_{side}")
+        for comparison in analysis["comparisons"]
+        for side in ("treatment", "reference")
+    }
+    return verdicts.chance_sentences({row["arm"]: row["accuracy"] for row in arms}, probed, chance, last)
 
 
 def arm_row(own: Mapping[str, pl.DataFrame], runs: pl.DataFrame, reads: pl.DataFrame, arm: str) -> dict[str, Any]:
