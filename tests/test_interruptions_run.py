@@ -43,8 +43,7 @@ def study(tmp_path_factory, engine):
     before, here = os.getcwd(), str(ROOT)
     os.chdir(here)
     patch = pytest.MonkeyPatch()
-    for module in ("interruption", "generation"):
-        patch.setattr(f"midtrace.{module}.load", lambda *_: engine)  # one engine for all jobs
+    patch.setattr("midtrace.engines.load", lambda *_: engine)  # one engine for all jobs
     try:
         config = study_config.validate(small(NAMES), "small")
         make(folder, config)

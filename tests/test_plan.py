@@ -27,10 +27,13 @@ def made(study: Study, path: str) -> int:
 def test_files_and_rows_are_those_that_the_study_made(study: Study, planned: pl.DataFrame, stage: str):
     """Exact where the config determines them; otherwise runs without an end, or shorter than assumed, leave some out."""
     own = planned.filter(pl.col("stage") == stage)
-    there = {str(path.relative_to(study.folder)) for path in (study.folder / FOLDERS[stage]).rglob("*.parquet")}
+    there = {
+        str(path.relative_to(study.folder))
+        for path in (study.folder / FOLDERS[stage]).rglob("r*.parquet" if stage != "controls" else "chains.parquet")
+    }
     assert set(own["path"]) == there and there
     assert own["done"].all()
-    traces = [pl.read_parquet(path) for path in (study.folder / "raw/traces").rglob("*.parquet")]
+    traces = [pl.read_parquet(path) for path in (study.folder / "raw/traces").rglob("r*.parquet")]
     all_end = all((frame["status"] == "terminated").all() and (frame["n_reasoning"] > 0).all() for frame in traces)
     for path, rows in own.select("path", "rows").iter_rows():
         if stage == "traces" or (all_end and stage in ("cuts", "probes")):
