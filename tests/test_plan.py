@@ -33,7 +33,7 @@ def test_files_and_rows_are_those_that_the_study_made(study: Study, planned: pl.
     }
     assert set(own["path"]) == there and there
     assert own["done"].all()
-    traces = [pl.read_parquet(path) for path in (study.folder / "raw/traces").rglob("r*.parquet")]
+    traces = [pl.read_parquet(path) for path in (study.folder / "raw/traces").rglob("r?.parquet")]
     all_end = all((frame["status"] == "terminated").all() and (frame["n_reasoning"] > 0).all() for frame in traces)
     for path, rows in own.select("path", "rows").iter_rows():
         if stage == "traces" or (all_end and stage in ("cuts", "probes")):
