@@ -7,7 +7,7 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from midtrace.figures import style
-from midtrace.figures.parts import Parts, bars, legend
+from midtrace.figures.parts import Parts, bars, legend, series
 
 CONTROLS = {
     ("scripted_short", "early"): "right option stated first, read early",
@@ -45,21 +45,7 @@ def validity(parts: Parts) -> Figure | None:
             # Side by side within a place, so that arms that agree fully do not hide each other.
             shift = 0.09 * (index - (len(arms) - 1) / 2)
             at = np.array([places.index(value) for value in own["at"]]) + shift
-            value, low, high = (100 * own[name].cast(pl.Float64).to_numpy() for name in ("estimate", "ci_low", "ci_high"))
-            look = style.ARMS[index % len(style.ARMS)]
-            bars(
-                axes,
-                at,
-                value,
-                low,
-                high,
-                fmt=look["marker"],
-                color=look["color"],
-                linestyle=look["linestyle"],
-                linewidth=0.9,
-                markersize=3.5,
-                label=arm,
-            )
+            series(axes, own, at, index, arm)
         axes.set_xticks(range(len(places)), [f"{place:g}" for place in places])
         axes.set(
             title=f"Probe and {against}", xlabel="share of the reasoning that is read, %" if x == "fraction" else "reasoning tokens B", ylim=(-3, 104)

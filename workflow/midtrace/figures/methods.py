@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from midtrace import verdicts
 from midtrace.figures import style
-from midtrace.figures.parts import Parts, bars, drawn, legend
+from midtrace.figures.parts import Parts, bars, drawn, legend, series
 
 APPROACHES = {
     "item_percentile": "items, percentile",
@@ -46,21 +46,7 @@ def falsifier(parts: Parts) -> Figure | None:
         for index, (treatment, reference) in enumerate(pairs):
             own = frame.filter(pl.col("estimand") == estimand, pl.col("treatment") == treatment, pl.col("reference") == reference).sort("fraction")
             at = np.array([places.index(value) for value in own["fraction"]]) + 0.09 * (index - (len(pairs) - 1) / 2)
-            value, low, high = (100 * own[name].cast(pl.Float64).to_numpy() for name in ("estimate", "ci_low", "ci_high"))
-            look = style.ARMS[index % len(style.ARMS)]
-            bars(
-                axes,
-                at,
-                value,
-                low,
-                high,
-                fmt=look["marker"],
-                color=look["color"],
-                linestyle=look["linestyle"],
-                linewidth=0.9,
-                markersize=3.5,
-                label=f"{reference}, cut at the length of {treatment}",
-            )
+            series(axes, own, at, index, f"{reference}, cut at the length of {treatment}")
         axes.set_xticks(range(len(places)), [f"up to {100 * place:g}%" for place in places])
         axes.set(title=title, xlabel="share of the run's reasoning in the prefix", ylabel=label, xlim=(-0.5, len(places) - 0.5))
         axes.grid(axis="x", visible=False)

@@ -64,6 +64,14 @@ def bars(axes: Axes, x: np.ndarray, y: np.ndarray, low: np.ndarray, high: np.nda
     axes.errorbar(x, y, **{"yerr" if vertical else "xerr": distances}, capsize=2.2, elinewidth=1.1, **look)
 
 
+def series(axes: Axes, frame: pl.DataFrame, at: np.ndarray, index: int, label: str) -> None:
+    """Estimates at the places ``at`` in percent, with intervals, joined by a thin line in the look of the ``index``-th arm."""
+    value, low, high = (100 * frame[name].cast(pl.Float64).to_numpy() for name in ("estimate", "ci_low", "ci_high"))
+    look = style.ARMS[index % len(style.ARMS)]
+    line = look["linestyle"]
+    bars(axes, at, value, low, high, fmt=look["marker"], color=look["color"], linestyle=line, linewidth=0.9, markersize=3.5, label=label)
+
+
 def chance_line(axes: Axes, parts: Parts, vertical: bool = False) -> None:
     """The chance level, where there are options."""
     if parts.chance is not None:
