@@ -181,7 +181,10 @@ MISTAKES: list[tuple[Edit, str]] = [
     (lambda config: config["benchmarks"].update({"../x": config["benchmarks"]["free"]}), f"benchmarks.../x: is no name; allowed: {NAME}"),
     # Files that are not there.
     (put(f"{MODEL}.source", "./resources/nothing"), f"{MODEL}.source: './resources/nothing' is no folder here and no hub id; allowed: .*"),
-    (put(f"{MODEL}.source", "resources/nothing"), f"{MODEL}.revision: is null, but 'resources/nothing' is no folder here, so a hub id; allowed: .*"),
+    (
+        put(f"{MODEL}.source", "resources/nothing"),
+        f"{MODEL}.source: 'resources/nothing' is no folder here, and as a hub id it lacks a revision; allowed: .*",
+    ),
     (put("benchmarks.chains.loader", "file"), r"benchmarks.chains.path: missing; allowed: a file \(.parquet, .jsonl, .csv\)"),
     (
         put("benchmarks.more", {"loader": "file", "answer_kind": "choice", "path": "nothing.csv"}),

@@ -1,5 +1,6 @@
 """The plan of a study: its counts against files that a study really made, its arithmetic by hand, and the studies that come with midtrace."""
 
+import copy
 import math
 
 import polars as pl
@@ -8,7 +9,7 @@ import pytest
 from builders import Study, small_config
 
 from midtrace import config as study_config
-from midtrace import plan
+from midtrace import plan, tables
 from midtrace.errors import InputError
 
 FOLDERS = {"traces": "raw/traces", "cuts": "cuts", "probes": "readouts", "continuations": "raw/continuations", "controls": "controls"}
@@ -60,6 +61,19 @@ def test_what_is_there_is_not_still_to_do(study: Study):
     whole = plan.describe(study.config, study.folder)
     assert "still to do" in whole
     assert [line.split()[3] for line in whole.splitlines() if line.startswith("  traces")] == ["0"]
+
+
+def test_a_file_of_another_config_is_still_to_do(study: Study):
+    config = copy.deepcopy(study.config)
+    config["benchmarks"]["chains"]["n"] += 2
+    grown = plan.table(config, study.folder)
+    assert not grown["done"].any()
+    rows = dict(grown.group_by("stage").agg(pl.col("rows").sum()).iter_rows())
+    assert rows["traces"] == 2 * config["benchmarks"]["chains"]["n"], "items of the old draw were counted"
+    config = copy.deepcopy(study.config)
+    config["horizons"].append(max(config["horizons"]) + 1)
+    done = plan.table(config, study.folder)
+    assert set(done.filter("done")["stage"]) == {"traces", "controls"}
 
 
 def hand_config(**changes) -> dict:
@@ -151,8 +165,8 @@ def test_a_whole_source_needs_a_size_until_its_items_are_there(tmp_path):
         plan.table(config, tmp_path)
     config["plan"]["items"] = {"free": 11}
     assert plan.items_of(config, "free", tmp_path) == 11
-    (tmp_path / "items").mkdir()
-    pl.DataFrame({"item_id": list(range(9))}).write_parquet(tmp_path / "items/free.parquet")
+    meta = tables.metadata("items", "unit", study_config.items_settings(config, "free"))
+    tables.write(pl.DataFrame({"item_id": list(range(9))}), tmp_path / "items/free.parquet", None, meta)
     assert plan.items_of(config, "free", tmp_path) == 9
     assert plan.items_of(config, "free+revised", tmp_path) == 9
 

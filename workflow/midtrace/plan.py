@@ -5,6 +5,7 @@ to end its reasoning. So rows of traces are exact. Of a run without an end there
 every horizon.
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from midtrace import config as study_config
-from midtrace import interruption_config
+from midtrace import interruption_config, tables
 from midtrace.config import REVISED
 from midtrace.errors import InputError
 
@@ -37,6 +38,8 @@ class Shard:
         What it is part of.
     path
         Where it will be, below ``results/{study}/``.
+    settings
+        What its metadata must say for it to be done: a file of another config is made again.
     rows
         Rows that it will have, if all runs end and are as long as assumed.
     decoded, prefilled
@@ -50,10 +53,20 @@ class Shard:
     benchmark: str
     arm: str
     path: str
+    settings: Mapping[str, Any]
     rows: int
     decoded: float = 0
     prefilled: float = 0
     stored: float = 0
+
+
+def is_made(path: Path, settings: Mapping[str, Any]) -> bool:
+    """Whether a file is there and of this config."""
+    try:
+        tables.check_identity(path, settings)
+    except InputError:
+        return False
+    return True
 
 
 def items_of(config: Mapping[str, Any], benchmark: str, results: Path) -> int:
@@ -64,11 +77,11 @@ def items_of(config: Mapping[str, Any], benchmark: str, results: Path) -> int:
     InputError
         If the config takes a whole source and does not say how large it is assumed to be.
     """
-    for name in (benchmark, benchmark.removesuffix(REVISED)):
-        path = results / "items" / f"{name}.parquet"
-        if path.is_file():
-            return pq.read_metadata(path).num_rows
     source = benchmark.removesuffix(REVISED)
+    for name in (benchmark, source):
+        path = results / "items" / f"{name}.parquet"
+        if is_made(path, study_config.items_settings(config, name)):
+            return pq.read_metadata(path).num_rows
     n = config["benchmarks"][source]["n"] or config["plan"]["items"].get(source)
     if n is None:
         problem = "is null, so the plan does not know its size"
@@ -114,30 +127,34 @@ def length(config: Mapping[str, Any], model: str, arm: str) -> float:
 def _traces(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int, n: int) -> Shard:
     tokens, prompt = length(config, model, arm), config["plan"]["prompt_tokens"]
     path = f"raw/traces/{model}/{benchmark}/{arm}/r{replicate}.parquet"
-    return Shard("traces", model, benchmark, arm, path, n, n * tokens, n * prompt, 2 * n * (tokens + prompt))  # raw and graded
+    settings = study_config.traces_settings(config, model, benchmark, arm, replicate)
+    return Shard("traces", model, benchmark, arm, path, settings, n, n * tokens, n * prompt, 2 * n * (tokens + prompt))  # raw and graded
 
 
 def _arm(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int, n: int) -> Iterator[Shard]:
     """The shards of an arm and replicate in the study of horizons."""
     yield _traces(config, model, benchmark, arm, replicate, n)
     where, shard = (model, benchmark, arm), f"{model}/{benchmark}/{arm}/r{replicate}.parquet"
+    key = (config, *where, replicate)
     choice = benchmark in study_config.choice_benchmarks(config)
     tokens, prompt = length(config, model, arm), config["plan"]["prompt_tokens"]
     grid = {*config["horizons"], *(config["availability"]["horizons"] if choice else ())}
     matched, fractions = len(study_config.partners(config, arm)), config["fractions"]
     contexts = {arm, *study_config.context_arms(config, arm).values()}
-    yield Shard("cuts", *where, f"cuts/{shard}", n * (len(grid) + len(fractions) + matched))
+    yield Shard("cuts", *where, f"cuts/{shard}", study_config.replay_settings(*key), n * (len(grid) + len(fractions) + matched))
     if choice:
         commons = len({*study_config.context_arms(config, arm).values()})
         read = len(grid) * (1 + commons) + len(fractions) + 2 * matched
         prefixes = len(contexts) * (prompt + tokens) + read * CLOSE_TOKENS
-        yield Shard("probes", *where, f"readouts/{shard}", n * read, 0, n * prefixes)
+        yield Shard("probes", *where, f"readouts/{shard}", study_config.probe_settings(*key), n * read, 0, n * prefixes)
     modes = config["continuations"]["modes"]
     answered = (sum(horizon < tokens for horizon in config["horizons"]) + matched) * ("answer" in modes)
     resumed = [fraction for fraction in fractions if fraction < 1] if "resume" in modes else []
     decoded = answered * config["continuations"]["max_tokens"] + sum((1 - fraction) * tokens for fraction in resumed)
     prefilled = (len(contexts) * (prompt + tokens) + answered * CLOSE_TOKENS) if answered or resumed else 0
-    yield Shard("continuations", *where, f"raw/continuations/{shard}", n * (answered + len(resumed)), n * decoded, n * prefilled, n * decoded)
+    rows = n * (answered + len(resumed))
+    settings = study_config.continuation_settings(*key)
+    yield Shard("continuations", *where, f"raw/continuations/{shard}", settings, rows, n * decoded, n * prefilled, n * decoded)
 
 
 def _interruption(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int, intervention: str, n: int) -> Shard:
@@ -149,14 +166,16 @@ def _interruption(config: Mapping[str, Any], model: str, benchmark: str, arm: st
     decoded = sum(answer + (0 if closes else tokens - cut) for cut in kept)
     path = f"raw/interruptions/{model}/{benchmark}/{arm}/r{replicate}/{intervention}.parquet"
     prefilled = prompt + tokens + len(kept) * CLOSE_TOKENS
-    return Shard("interruptions", model, benchmark, arm, path, n * len(kept), n * decoded, n * prefilled, 2 * n * decoded)
+    settings = interruption_config.interruption_settings(config, model, benchmark, arm, replicate, intervention)
+    return Shard("interruptions", model, benchmark, arm, path, settings, n * len(kept), n * decoded, n * prefilled, 2 * n * decoded)
 
 
 def _controls(config: Mapping[str, Any], model: str, benchmark: str, n: int) -> Shard:
     arm, chosen = config["comparisons"][0]["reference"], min(n, config["controls"]["items"])
     early, late = config["controls"]["horizons"]
     per_item = SCRIPTED // 2 * (early + late) + PREFIXES * length(config, model, arm) + (SCRIPTED + PREFIXES) * config["plan"]["prompt_tokens"]
-    return Shard("controls", model, benchmark, arm, f"controls/{model}/{benchmark}.parquet", chosen * (SCRIPTED + PREFIXES), 0, chosen * per_item)
+    path, settings = f"controls/{model}/{benchmark}.parquet", study_config.controls_settings(config, model, benchmark)
+    return Shard("controls", model, benchmark, arm, path, settings, chosen * (SCRIPTED + PREFIXES), 0, chosen * per_item)
 
 
 def table(config: Mapping[str, Any], results: str | Path) -> pl.DataFrame:
@@ -172,16 +191,19 @@ def table(config: Mapping[str, Any], results: str | Path) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        One row per file: the fields of :class:`Shard`, ``done`` (it is there), ``bytes`` and ``hours`` (at ``plan.throughput``).
+        One row per file: the fields of :class:`Shard` but ``settings``, ``done`` (it is there and of this config), ``bytes`` and
+        ``hours`` (at ``plan.throughput``).
     """
     results = Path(results)
-    frame = pl.DataFrame(list(shards(config, results)))
+    found = list(shards(config, results))
+    fields = [field.name for field in dataclasses.fields(Shard) if field.name != "settings"]
+    frame = pl.DataFrame([{name: getattr(shard, name) for name in fields} for shard in found])
     speed = {name: config["plan"]["throughput"].get(name, {}) for name in study_config.selected(config, "models")}
     rates = {kind: {name: own.get(kind, config["plan"][kind]) for name, own in speed.items()} for kind in ("decode", "prefill")}
     rate = {kind: pl.col("model").replace_strict(by_model, return_dtype=pl.Float64) for kind, by_model in rates.items()}
     return frame.with_columns(
         pl.col("decoded", "prefilled", "stored").cast(pl.Float64),
-        done=pl.Series([(results / path).is_file() for path in frame["path"]], dtype=pl.Boolean),
+        done=pl.Series([is_made(results / shard.path, shard.settings) for shard in found], dtype=pl.Boolean),
         bytes=pl.col("stored") * TOKEN_BYTES + pl.col("rows") * pl.col("stage").replace_strict(ROW_BYTES, return_dtype=pl.Int64),
         hours=(pl.col("decoded") / rate["decode"] + pl.col("prefilled") / rate["prefill"]) / 3600,
     )
@@ -244,4 +266,5 @@ def _assumptions(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"{model}: {decode:,.0f} tokens a second decoded and {prefill:,.0f} read by the one job that runs (throughput, or decode and prefill)"
     if plan["items"]:
         yield "items of sources that are taken whole (items): " + ", ".join(f"{name} {n:,}" for name, n in plan["items"].items())
+    yield "a file of another config is made again as a whole: what the engine has kept of it, which costs nothing, is not taken off here"
     yield "every run ends its reasoning; prefixes are read once per trace and context (a prefix cache); grading, cuts and analysis take no engine"

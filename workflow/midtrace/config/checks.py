@@ -114,9 +114,9 @@ def _check_model(name: str, model: Mapping[str, Any], where: object) -> None:
     if not Path(source).is_dir() and not model["revision"]:
         raise InputError(
             where,
-            f"models.{name}.revision",
-            f"is null, but {source!r} is no folder here, so a hub id",
-            "an existing folder as source, or a pinned commit as revision",
+            f"models.{name}.source",
+            f"{source!r} is no folder here, and as a hub id it lacks a revision",
+            "an existing folder (make smollm2 makes models/smollm2), or owner/name with a pinned commit as revision",
         )
 
 
