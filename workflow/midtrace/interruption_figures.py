@@ -65,9 +65,9 @@ def run(files: Mapping[str, str | Path], folder: str | Path) -> None:
     draw({name: pl.read_parquet(path) for name, path in files.items()}, folder)
 
 
-def caption_of(stem: str) -> dict[str, str]:
-    """The caption of a figure file (what is drawn, what one may conclude, what one may not), by the longest figure name that its stem begins with."""
-    return CAPTIONS[max((name for name in CAPTIONS if stem == name or stem.startswith(f"{name}_")), key=len)]
+def kind_of(stem: str) -> str:
+    """The kind of a figure file: the longest figure name that its stem begins with, a key of ``CAPTIONS``."""
+    return max((name for name in CAPTIONS if stem == name or stem.startswith(f"{name}_")), key=len)
 
 
 def draw(tables: Mapping[str, pl.DataFrame], folder: str | Path, formats: Sequence[str] = FORMATS) -> list[Path]:

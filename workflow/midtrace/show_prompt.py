@@ -4,7 +4,7 @@ Usage
 -----
 ::
 
-    python -m midtrace prompt --config config/studies/mine.yaml --model M --benchmark B --arm A [--item ID]
+    python -m midtrace prompt --config config/studies/mine.yaml [pins.yaml] --model M --benchmark B --arm A [--item ID]
 
 It prints the text, with every marker, and the token ids. It needs the model's tokenizer and no weights. Items of gated benchmarks are shown too:
 do not let the output end up in a log.
@@ -82,18 +82,19 @@ def render(config: Mapping[str, Any], model: str, benchmark: str, arm: str, item
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; see the module."""
     parser = argparse.ArgumentParser(prog="python -m midtrace prompt", description="Print the exact prompt of an item under an arm.")
-    parser.add_argument("--config", default="config/config.yaml", help="config of the study (default: the demo)")
+    config_help = "config of the study (default: the demo); keys of further files are laid over it"
+    parser.add_argument("--config", nargs="+", default=["config/config.yaml"], help=config_help)
     for name in ("model", "benchmark", "arm"):
         parser.add_argument(f"--{name}", required=True, help=f"name of the {name} in the config")
     parser.add_argument("--item", help="id of the item, with or without the name of the benchmark (default: the first one drawn)")
     chosen = parser.parse_args(arguments)
     try:
-        config = study_config.load(chosen.config)
+        config = study_config.load(*chosen.config)
         for name, registry in (("model", "models"), ("benchmark", "benchmarks"), ("arm", "arms")):
             value = getattr(chosen, name)
             if value.removesuffix(REVISED if name == "benchmark" else "") not in config[registry]:
-                raise InputError(chosen.config, f"--{name}", f"{value!r} is not defined", config[registry])
-        item = find_item(config, chosen.benchmark, chosen.item, chosen.config)
+                raise InputError(" + ".join(chosen.config), f"--{name}", f"{value!r} is not defined", config[registry])
+        item = find_item(config, chosen.benchmark, chosen.item, " + ".join(chosen.config))
         text, ids = render(config, chosen.model, chosen.benchmark, chosen.arm, item)
     except InputError as error:
         print(f"midtrace: error: {error}", file=sys.stderr)

@@ -304,7 +304,7 @@ def sentences(row: Headline, margin: float, level: float) -> list[str]:
         f"the whole interval lies beyond the margin of {margin_points} points" if beyond else f"whether by more than {margin_points} points is open"
     )
     verdict = row.matched_verdict(level)
-    p = "" if row.equivalence_p is None else f" (equivalence test, {p_value(row.equivalence_p)})"
+    p = " (no equivalence test: the items do not differ)" if row.equivalence_p is None else f" (equivalence test, {p_value(row.equivalence_p)})"
     at = f"At equal length, the finished reasoning of {t} against as many tokens of {r}: {points(row.matched)} points"
     longer = row.ratio is not None and row.ratio.low is not None and row.ratio.low > 1
     note = f" Since {t} is the longer arm, most runs of {r} have finished by then and are read whole." if longer else ""

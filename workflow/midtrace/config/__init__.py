@@ -60,15 +60,24 @@ __all__ = [
 ]
 
 
-def load(path: str | Path) -> dict[str, Any]:
-    """Read and validate a config file."""
-    try:
-        config = read_yaml(path)
-    except OSError as error:
-        raise InputError(path, "file", error.strerror or str(error), "a readable YAML file") from None
-    except yaml.YAMLError as error:
-        raise InputError(path, "file", f"is not YAML ({' '.join(str(error).split())})", "valid YAML") from None
-    return validate(config, path)
+def load(*paths: str | Path) -> dict[str, Any]:
+    """Read and validate a config; keys of further files are laid over those of the first, as ``snakemake --configfile`` does."""
+    config: Any = {}
+    for path in paths:
+        try:
+            found = read_yaml(path)
+        except OSError as error:
+            raise InputError(path, "file", error.strerror or str(error), "a readable YAML file") from None
+        except yaml.YAMLError as error:
+            raise InputError(path, "file", f"is not YAML ({' '.join(str(error).split())})", "valid YAML") from None
+        config = _laid_over(config, found)
+    return validate(config, " + ".join(map(str, paths)))
+
+
+def _laid_over(below: Any, above: Any) -> Any:
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    return {**below, **{key: _laid_over(below.get(key), value) for key, value in above.items()}}
 
 
 def validate(config: Any, where: object) -> dict[str, Any]:

@@ -32,7 +32,10 @@ class TransformersEngine:
     def __init__(self, source: str, dtype: str, revision: str | None = None, threads: int = 1):
         torch.set_num_threads(threads)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        model: Any = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=getattr(torch, dtype))
+        try:
+            model: Any = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=getattr(torch, dtype))
+        except OSError as error:  # no weights, no such repository, gated, offline
+            raise InputError(source, "model", f"cannot be loaded ({str(error).split(chr(10))[0]})", "a folder or hub id with weights") from None
         if "position_ids" not in inspect.signature(model.forward).parameters:
             kind = type(model).__name__
             raise InputError(source, "architectures", f"{kind} takes no positions, so rows cannot be padded", "a causal model with attention")

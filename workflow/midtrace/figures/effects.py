@@ -83,6 +83,7 @@ def decomposition(parts: Parts) -> Figure | None:
                     axes, at, value, low, high, fmt="D", color=style.INK, markerfacecolor="white", markersize=4, label="total contrast, with interval"
                 )
             axes.axhline(0, color=style.INK, linewidth=0.8)
+            axes.use_sticky_edges = False  # bars would end the axis at zero, and cut the markers there in half
             axes.set_xticks(range(len(horizons)), [str(h) for h in horizons])
             axes.grid(axis="x", visible=False)
             axes.set_title(style.title(treatment, reference, READOUTS[readout]))

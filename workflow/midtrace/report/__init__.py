@@ -28,6 +28,7 @@ from midtrace.report.checks import (
 from midtrace.report.provenance import item_sources, making
 from midtrace.verdicts import Headline, number, p_value, plain, points
 
+FOLLOWED = 0.5  # a scripted statement that is followed less often is a failed control; it is said in the report
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 READOUTS = {"terminal": "Y", "terminal_continuation": "Y (continuation)", "symmetric": "Y_sym"}
 VERDICTS = {
@@ -207,7 +208,7 @@ def section_of(
         )
     arms = [arm_row(own, mine, reads, arm) for arm in settings["figures"]["arms"] if arm in set(mine["arm"])]
     level = chance.get(benchmark)
-    return {
+    section = {
         "model": model,
         "benchmark": benchmark,
         "choice": choice,
@@ -221,6 +222,7 @@ def section_of(
         "absent": absent,
         "arms": arms,
         "controls": control_rows(own["controls"]),
+        "unfollowed": [row["name"] for row in control_rows(own["controls"]) if row["follows"] is not None and row["follows"].value < FOLLOWED],
         "drift": drift_rows(own["retokenisation"], settings["figures"]["arms"]),
         "agreement": agreement_rows(own["agreement"], settings["figures"]["arms"]),
         "falsifier": falsifier_rows(own["falsifier"], analysis["comparisons"]),
@@ -229,6 +231,9 @@ def section_of(
         "replicates": replicate_rows(own["replicates"], settings["figures"]["arms"]),
         "text_only": text_rows(own["sensitivity"]),
     }
+    told = ("methods", "early", "text_only") if settings["replicates"] == 1 else ("methods", "early", "text_only", "replicates")
+    section["with_methods"] = any(section[name] for name in told)
+    return section
 
 
 def headline_row(own: Mapping[str, pl.DataFrame], comparison: Mapping[str, str], analysis: Mapping[str, Any]) -> dict[str, Any] | None:

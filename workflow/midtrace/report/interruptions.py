@@ -8,16 +8,23 @@ import polars as pl
 
 from midtrace import interruption_figures, verdicts
 
+QUESTIONS = {
+    "interruptions": "What does an interruption cost?",
+    "interruptions_errors": "Which failures explain the new errors?",
+    "interruptions_leakage": "Does reasoning leak into the answer?",
+}
 MEASURES = ("accuracy", "accuracy_change", "leakage_2x", "panic", "self_doubt", "added_reasoning")
 
 
 def figures(uris: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The figures of interruptions, with captions, in the order of their names."""
-    return [
-        {"name": f"figure-{stem}", "uri": uri, "alt": f"Figure: {stem}.", "caption": interruption_figures.caption_of(stem)}
-        for stem, uri in uris.items()
-        if stem.startswith("interruptions")
-    ]
+    """The figures of interruptions, with headings and captions, in the order of their names."""
+    found = []
+    for stem, uri in uris.items():
+        if stem.startswith("interruptions"):
+            kind = interruption_figures.kind_of(stem)
+            heading = f"{QUESTIONS[kind]} ({stem.removeprefix(f'{kind}_').replace('_', ' ')})"
+            found.append({"name": f"figure-{stem}", "heading": heading, "uri": uri, "alt": heading, "caption": interruption_figures.CAPTIONS[kind]})
+    return found
 
 
 def rows(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
