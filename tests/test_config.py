@@ -438,3 +438,26 @@ def _third_party(script: Path) -> set[str]:
         # The engines' own modules are loaded by name, by jobs that run a model.
         pending += [module for module in reached if module.parent.name != "engines" or module.name == "__init__.py"]
     return names
+
+
+@pytest.mark.parametrize("url", ["http://h:99999", "http://h:port", "http://[::1", "http://a b", "http://h/v1", "http://u:secret@h", "http://h?x=1"])
+def test_an_address_that_is_none_is_refused_and_never_quoted(url: str) -> None:
+    machine = {"dtype": "float32", "engine": "server", "machine": {"url": url}}
+    config = study_config.read_yaml(ROOT / "config/config.yaml")
+    config["models"]["embedded"].update(machine)
+    with pytest.raises(InputError, match=r"models\.embedded\.machine\.url: is no address of a server") as refused:
+        study_config.validate(config, "c.yaml")
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [b"study: caf\xe9", b"study: 2024-13-45", b"? [a, b]\n: 1", b"[" * 5000])
+def test_a_file_that_is_no_yaml_is_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "c.yaml").write_bytes(content)
+    with pytest.raises(InputError, match=r"c\.yaml: file: is not YAML"):
+        study_config.load(tmp_path / "c.yaml")
+
+
+def test_keys_of_a_second_file_are_laid_over_the_first(tmp_path: Path) -> None:
+    (tmp_path / "over.yaml").write_text("models: {embedded: {max_tokens: 100}}\nreplicates: 1\n")
+    config = study_config.load(ROOT / "config/config.yaml", tmp_path / "over.yaml")
+    assert (config["models"]["embedded"]["max_tokens"], config["models"]["embedded"]["dialect"], config["replicates"]) == (100, "embedded", 1)

@@ -175,6 +175,9 @@ def test_the_key_comes_from_the_environment(stub: Stub, monkeypatch: pytest.Monk
     [
         ([{**CARD, "id": "other"}], r"model: 'owner/name' is not served; allowed: other"),
         ([], r"model: 'owner/name' is not served; allowed: none"),
+        (None, r"/v1/models: answers in another form; allowed: .*OpenAI"),
+        (["m"], r"/v1/models: answers in another form"),
+        ([{"x": 1}], r"/v1/models: answers in another form"),
         ([{**CARD, "root": "owner/other"}], r"model: 'owner/name' is owner/other; allowed: owner/name, the source of the model"),
     ],
 )
@@ -235,6 +238,18 @@ def test_a_connection_that_breaks_off_is_tried_again(stub: Stub) -> None:
             FaultError(200, {"choices": [{"index": 0, "token_ids": [4], "finish_reason": "abort"}]}),
             r"finish_reason: is 'abort'; allowed: stop, length",
         ),
+        *(
+            (FaultError(200, {"choices": choices}), r"return_token_ids: the server returns no token ids")
+            for choices in (
+                None,
+                ["x"],
+                *([{"index": 0, "token_ids": ids, "finish_reason": "stop"}] for ids in ("abc", ["a"], [1.5], [-5], [2**40], 5)),
+            )
+        ),
+        (
+            FaultError(200, {"choices": [{"index": 0, "token_ids": [4] * 100, "finish_reason": "length"}]}),
+            r"token_ids: 100 ids that end by 'length' are no answer to a request of",
+        ),
     ],
     ids=str,
 )
@@ -270,6 +285,8 @@ def test_a_time_out_is_not_tried_again(stub: Stub) -> None:
         ({"top_logprobs": []}, r"logprob_token_ids: the server does not return"),
         ({"top_logprobs": [{"token_id:3": -1.0}]}, r"logprob_token_ids: the server does not return"),
         ({"top_logprobs": [{"A": -1.0, "B": -2.0}]}, r"logprob_token_ids: the server does not return"),
+        ({"top_logprobs": [{"token_id:3": -1.0, "token_id:4": float("nan")}]}, r"logprob_token_ids: the server does not return"),
+        ({"top_logprobs": [{"token_id:3": -1.0, "token_id:4": None}]}, r"logprob_token_ids: the server does not return"),
         ({"top_logprobs": [{"token_id:3": -1.0, "token_id:4": 7.5}]}, r"logprobs_mode: a log-probability is 7.5; allowed: .*raw_logprobs"),
     ],
 )

@@ -278,3 +278,17 @@ def test_hostile_text_takes_no_time(text):
     parse_choice(text, LABELS)
     parse_math(text)
     assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize("loop", ["the\n", "final\n", "\\boxed{", "-", " ", "The answer is ", "答案 "])
+def test_the_end_of_a_loop_is_what_is_searched(loop):
+    """Half a million characters: quadratic search of them would outlast any patience."""
+    from midtrace.grading.bounded import LONGEST, bounded
+
+    text = loop * (500_000 // len(loop)) + "\nAnswer: C"
+    assert len(bounded(text)) <= LONGEST
+    assert parse_choice(text, list("ABCD")) == "C"
+
+
+def test_full_width_parentheses():
+    assert parse_choice("答案是\uff08C\uff09", list("ABCD")) == "C"

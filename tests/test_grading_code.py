@@ -208,3 +208,24 @@ def test_without_a_sandbox_nothing_is_graded(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda tool: None)
     with pytest.raises(InputError, match="bubblewrap"):
         code.grade_programs([(fenced(DOUBLE), "item")], TESTS.get, LIMITS, "bubblewrap", 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "program"),
+    [
+        ("```python\nprint(1)\n``` done", "print(1)\n"),
+        ("```python\ns = '''\n```text\n'''\n```", "s = '''\n```text\n'''\n"),
+        ("```python3.11\nprint(1)\n```", "print(1)\n"),
+        ("```{.python}\nprint(1)\n```", "print(1)\n"),
+        ("```python:main.py\nprint(1)\n```", "print(1)\n"),
+        ("```python\n```python\nprint(1)\n```", "print(1)\n"),
+        ("```text\nno program\n```", None),
+    ],
+)
+def test_fences_as_models_write_them(answer, program):
+    assert code.extract_program(answer) == program
+
+
+def test_a_number_beyond_any_fraction_is_a_wrong_value():
+    test = {"kind": "call", "function": "f", "input": "1", "expected": "1.5"}
+    assert not code._passes(test, "1" + 400 * "0")

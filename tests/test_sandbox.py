@@ -62,6 +62,10 @@ def test_a_program_reads_and_writes(kind):
     assert run("print(sum(map(int, input().split())))", "20 22\n", kind) == sandbox.Run("42\n", None)
 
 
+def test_an_input_may_be_larger_than_the_output(kind):
+    assert run("import sys; print(len(sys.stdin.read()))", "x" * 6 * 2**20, kind) == sandbox.Run(f"{6 * 2**20}\n", None)
+
+
 def test_unicode_passes_whatever_the_locale(kind):
     assert run("print(input()[::-1], 'ü')", "é漢", kind) == sandbox.Run("漢é ü\n", None)
 

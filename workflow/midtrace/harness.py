@@ -7,6 +7,7 @@ one a line, and prints its value as JSON; what the program itself prints is drop
 import builtins
 import json
 import os
+import select
 import sys
 from typing import Any
 
@@ -24,10 +25,24 @@ from typing import *
 from builtins import *
 """
 RECURSION = 50_000
+GRADER = "MIDTRACE_GRADER"  # environment variable with a descriptor: a pipe of which the grader holds the other end
+
+
+def leave_with_the_grader() -> None:
+    """End at once if the grader is dead: it died before bubblewrap could ask to die with it."""
+    descriptor = os.environ.pop(GRADER, None)
+    if descriptor is None:
+        return
+    waiting = select.poll()
+    waiting.register(int(descriptor), select.POLLIN)
+    if waiting.poll(0):
+        os._exit(1)
+    os.close(int(descriptor))
 
 
 def main(path: str, function: str | None = None) -> None:
     """Run the program at ``path``, or call one of its functions."""
+    leave_with_the_grader()
     with open(path, encoding="utf-8", errors="surrogatepass") as handle:
         source = handle.read()
     # Without the module site these two are missing.

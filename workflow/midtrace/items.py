@@ -133,7 +133,10 @@ def _read(loader: Loader, benchmark: Mapping[str, Any]) -> tuple[list[dict[str, 
         except UnusableError as reason:
             excluded.append({"row": number, "item_id": item_id, "reason": str(reason)})
             continue
-        item["options"] = ["" if option is None else option.strip() for option in item["options"]]
+        except (AttributeError, TypeError):  # a list where text should be, and the like
+            excluded.append({"row": number, "item_id": item_id, "reason": "a value of another type than the source has"})
+            continue
+        item["options"] = ["" if option is None else option.strip() for option in item["options"] or []]
         items.append(item)
         if item_id in places and loader.id_column(benchmark) is not None:
             raise InputError(benchmark["path"], "id", f"{item_id!r} stands in rows {places[item_id]} and {number}", "each id once")

@@ -137,10 +137,11 @@ def _in_memory(content: bytes = b"") -> Iterator[int]:
         os.close(descriptor)
 
 
-def _limited(limits: Limits) -> list[str]:
+def _limited(limits: Limits, given: int) -> list[str]:
+    """``given``: bytes of what the run gets, which bubblewrap writes under the same limit."""
     return [
         "prlimit", "--core=0", "--nofile=64", f"--cpu={limits.seconds}:{limits.seconds + 1}", f"--as={limits.memory_mb * MEBIBYTE}",
-        f"--fsize={limits.output_mb * MEBIBYTE}", "--",
+        f"--fsize={max(limits.output_mb * MEBIBYTE, given)}", "--",
     ]  # fmt: skip
 
 
@@ -158,11 +159,12 @@ def _system() -> Iterator[str]:
         yield from ("--ro-bind", sys.base_prefix, sys.base_prefix)
 
 
-def _isolated(limits: Limits, program: int, stdin: int, rules: int, status: int) -> list[str]:
+def _isolated(limits: Limits, program: int, stdin: int, rules: int, status: int, *, grader: int | None = None) -> list[str]:
     return [
         "bwrap", "--unshare-all", "--unshare-user", "--uid", NOBODY, "--gid", NOBODY, "--cap-drop", "ALL",
         "--die-with-parent", "--new-session", "--seccomp", str(rules), "--json-status-fd", str(status),
         "--clearenv", "--setenv", "PATH", "/usr/bin:/bin", "--setenv", "HOME", SCRATCH, "--setenv", "PYTHONHASHSEED", "0",
+        *(["--setenv", harness.GRADER, str(grader)] if grader is not None else []),
         *_system(),
         "--dev-bind", "/dev/null", "/dev/null",
         "--ro-bind-data", str(stdin), "/dev/stdin",  # a popular way to open it; there is no /proc that it could lead to
@@ -218,10 +220,15 @@ def run(program: str, stdin: str, limits: Limits, kind: str = "bubblewrap", func
         def file(content: bytes = b"") -> int:
             return stack.enter_context(_in_memory(content))
 
-        output, errors, passed = file(), file(), []
+        output, errors, passed, grader_end = file(), file(), [], []
         if kind == "bubblewrap":
             passed = [file(source), file(given), file(seccomp_filter()), file()]
-            folder, inner = None, [*_isolated(limits, *passed), "--", *_python("/harness.py", "/program.py", function)]
+            # bwrap asks to die with its parent once it has started; were the grader dead by then, the harness finds this pipe closed.
+            grader, held = os.pipe()
+            stack.callback(os.close, grader)
+            stack.callback(os.close, held)
+            grader_end = [grader]
+            folder, inner = None, [*_isolated(limits, *passed, grader=grader), "--", *_python("/harness.py", "/program.py", function)]
         else:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="midtrace-"))
             path = Path(folder) / "program.py"
@@ -229,7 +236,13 @@ def run(program: str, stdin: str, limits: Limits, kind: str = "bubblewrap", func
             inner = ["env", "-i", "PYTHONHASHSEED=0", f"HOME={folder}", *_python(harness.__file__, str(path), function)]
         started, late = time.monotonic(), False
         process = subprocess.Popen(
-            [*_limited(limits), *inner], stdin=file(given), stdout=output, stderr=errors, pass_fds=passed, cwd=folder, start_new_session=True
+            [*_limited(limits, max(len(source), len(given))), *inner],
+            stdin=file(given),
+            stdout=output,
+            stderr=errors,
+            pass_fds=[*passed, *grader_end],
+            cwd=folder,
+            start_new_session=True,
         )
         try:
             code = process.wait(WALL_FACTOR * limits.seconds + WALL_SECONDS)

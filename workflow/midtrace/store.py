@@ -6,6 +6,7 @@ A result belongs to its request: token ids, seed, sampling, candidates. So a kil
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -124,7 +125,8 @@ class _Kept:
                 meta = tables.check_identity(path, identity)
                 self._index(tables.read(path, schema), meta["facts"])
             except InputError:
-                path.unlink()  # what cannot be read is computed again
+                with suppress(OSError):  # another job was quicker, or may not
+                    path.unlink()  # what cannot be read is computed again
         if self._places:
             print(f"{len(self._places)} finished requests found in {folder}")
 

@@ -68,7 +68,7 @@ def load(*paths: str | Path) -> dict[str, Any]:
             found = read_yaml(path)
         except OSError as error:
             raise InputError(path, "file", error.strerror or str(error), "a readable YAML file") from None
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, UnicodeError, ValueError, TypeError, RecursionError) as error:  # the last three: dates and keys that are none
             raise InputError(path, "file", f"is not YAML ({' '.join(str(error).split())})", "valid YAML") from None
         config = _laid_over(config, found)
     return validate(config, " + ".join(map(str, paths)))

@@ -1,9 +1,11 @@
 """What a schema cannot say: names that must exist, orders, and values that do not go together."""
 
+import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from midtrace import planted, wording
 from midtrace.config.selection import all_arms, selected
@@ -127,6 +129,8 @@ def _check_engine(name: str, model: Mapping[str, Any], where: object) -> None:
             raise InputError(where, f"models.{name}.machine.{key}", f"means nothing to engine {engine!r}", MACHINE[engine])
     if engine == "server" and "url" not in model["machine"]:
         raise InputError(where, f"models.{name}.machine.url", "missing, and engine 'server' needs one", "the url of a running server")
+    if engine == "server":
+        _check_url(f"models.{name}.machine.url", model["machine"]["url"], where)
     if engine == "transformers":
         return
     if model["dtype"] == "float64":
@@ -134,6 +138,20 @@ def _check_engine(name: str, model: Mapping[str, Any], where: object) -> None:
     temperature = model["sampling"]["temperature"]
     if not 0.01 <= temperature <= 2:  # below, vLLM takes 0.01 without a word; above, it refuses
         raise InputError(where, f"models.{name}.sampling.temperature", f"is {temperature:g} with engine {engine!r}", "0.01 to 2")
+
+
+def _check_url(field: str, url: str, where: object) -> None:
+    try:
+        parts = urlsplit(url)
+        plain = bool(parts.hostname) and not (parts.username or parts.query or parts.fragment) and not re.search(r"\s", url)
+        port = parts.port  # ValueError where it is none
+    except ValueError:
+        plain, port = False, None
+    if not plain or parts.path.rstrip("/").endswith("/v1") or port == 0:
+        # Not quoted: it may hold a password.
+        raise InputError(
+            where, field, "is no address of a server", "http://host:port, without /v1, user, password or query; a key by api_key_variable"
+        )
 
 
 def _check_benchmark(name: str, benchmark: Mapping[str, Any], where: object) -> None:

@@ -4,6 +4,7 @@ Prompts go out as token ids, and token ids and the log-probabilities of named ca
 guess: ids are not made from text, and candidates that are missing are not taken for improbable.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -84,7 +85,7 @@ class ServerEngine:
                 raise InputError("config", "models.*.machine.api_key_variable", f"{api_key_variable!r} is not set", "a variable of the environment")
             self.session.headers["Authorization"] = f"Bearer {os.environ[api_key_variable]}"
         card = self._served(source)
-        self.context = card.get("max_model_len")
+        self.context = card["max_model_len"] if isinstance(card.get("max_model_len"), int) else None
         version = self._ask("GET", "/version", missing={}).get("version", "unknown")
         self.facts: dict[str, Any] = {
             "engine": "server",
@@ -95,10 +96,13 @@ class ServerEngine:
 
     def _served(self, source: str) -> dict[str, Any]:
         """What the server says of the model; as far as it says, it must be the one that the config names."""
-        cards = {card["id"]: card for card in self._ask("GET", "/v1/models").get("data", [])}
+        try:
+            cards = {str(card["id"]): card for card in self._ask("GET", "/v1/models").get("data", [])}
+        except (KeyError, TypeError):
+            raise InputError(self.url, "/v1/models", "answers in another form", "a server that lists its models as OpenAI's does") from None
         if self.name not in cards:
             raise InputError(self.url, "model", f"{self.name!r} is not served", cards)
-        root = cards[self.name].get("root") or source
+        root = str(cards[self.name].get("root") or source)
         # A hub id says nothing about a folder, nor a folder on the server's machine about one on this.
         folders = Path(root).is_dir(), Path(source).is_dir()
         differ = Path(root).resolve() != Path(source).resolve() if all(folders) else root != source and not any(folders) and not root.startswith("/")
@@ -119,6 +123,9 @@ class ServerEngine:
                 raise InputError(self.url, "generation_config", problem, "a server that was started with --generation-config vllm")
             if reason not in ("stop", "length"):
                 raise InputError(self.url, "finish_reason", f"is {reason!r}", ("stop", "length"))
+            if len(ids) > request.max_tokens or (reason == "length" and len(ids) < request.max_tokens) or set(ids[:-1]) & set(stops):
+                problem = f"{len(ids)} ids that end by {reason!r} are no answer to a request of {request.max_tokens}"
+                raise InputError(self.url, "token_ids", problem, "a server that stops at the ids it was given, and after max_tokens")
             return Generation(ids, reason)
 
         found = iter(self._map(complete, asked))
@@ -147,8 +154,10 @@ class ServerEngine:
     def _logprobs(self, choice: dict[str, Any], wanted: list[int]) -> list[float]:
         try:
             told = choice["logprobs"]["top_logprobs"][0]
-            values = [told[f"token_id:{token}"] for token in wanted]
-        except (KeyError, IndexError, TypeError):
+            values = [float(told[f"token_id:{token}"]) for token in wanted]
+            if any(map(math.isnan, values)):
+                raise ValueError
+        except (KeyError, IndexError, TypeError, ValueError):
             problem = "the server does not return the log-probabilities of the candidates"
             raise InputError(self.url, "logprob_token_ids", problem, "vLLM 0.32 or newer, or a server that knows this parameter") from None
         if max(values) > 1e-6:
@@ -164,8 +173,12 @@ class ServerEngine:
             problem = f"{longest} tokens and {max_tokens} more exceed what the server takes"
             raise InputError(self.url, "max_model_len", problem, f"together at most {self.context} tokens")
         body = {"model": self.name, "prompt": [list(prompt) for prompt in prompts], "max_tokens": max_tokens, **vars(sampling), **NEUTRAL, **given}
-        choices = sorted(self._ask("POST", "/v1/completions", body).get("choices", []), key=lambda choice: choice.get("index", 0))
-        if len(choices) != len(prompts) or not all(choice.get("token_ids") for choice in choices):
+        try:
+            choices = sorted(self._ask("POST", "/v1/completions", body)["choices"], key=lambda choice: choice["index"])
+            whole = [choice["index"] for choice in choices] == list(range(len(prompts))) and all(_are_ids(choice["token_ids"]) for choice in choices)
+        except (KeyError, TypeError):
+            whole = False
+        if not whole:
             raise InputError(
                 self.url, "return_token_ids", "the server returns no token ids", "vLLM 0.32 or newer, or a server that knows this parameter"
             )
@@ -179,11 +192,14 @@ class ServerEngine:
                 break
             except http.Timeout:
                 raise InputError(self.url, "timeout", f"no answer within {self.timeout:g} s", "a longer models.*.machine.timeout") from None
-            except http.ConnectionError as error:
+            except (http.ConnectionError, http.exceptions.ChunkedEncodingError, http.exceptions.ContentDecodingError) as error:
                 if attempt == RETRIES:
                     problem = f"cannot be reached after {RETRIES + 1} tries ({type(error).__name__})"
                     raise InputError(self.url, "connection", problem, "the url of a running server") from None
                 time.sleep(BACKOFF * 2**attempt)
+            except (ValueError, UnicodeError) as error:  # an address or a key that no request can carry; never shown
+                problem = f"is no address, or the key is none ({type(error).__name__})"
+                raise InputError("config", "models.*.machine", problem, "url: http://host:port, and a key of plain letters") from None
         if reply.status_code == 404 and missing is not None:
             return missing
         try:
@@ -208,6 +224,10 @@ class ServerEngine:
                 return results
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(type(token) is int and 0 <= token < 2**31 for token in value)
 
 
 def _slices(length: int, size: int) -> Iterator[slice]:

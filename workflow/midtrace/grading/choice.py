@@ -3,10 +3,12 @@
 import re
 from collections.abc import Sequence
 
+from midtrace.grading.bounded import bounded
+
 # Quoting that may stand before a label, and LaTeX commands around it: "(C", "**C", "\boxed{\text{(C".
 # Quantifiers are possessive: an answer of a thousand spaces must not take a minute.
 _MARKS = r"(?:[(\[{*_`\"'$\s]|\\(?![a-z]))*+"
-_LABEL = rf"{_MARKS}(?:\\[a-z]++\s*+\{{{_MARKS})*+(?:(?:option|choice|letter)\b{_MARKS})?(?P<label>[A-Za-z])(?![A-Za-z0-9]|'[a-z])"
+_LABEL = rf"{_MARKS}(?:\\[a-z]++\s*+\{{{_MARKS}){{0,8}}+(?:(?:option|choice|letter)\b{_MARKS})?(?P<label>[A-Za-z])(?![A-Za-z0-9]|'[a-z])"
 _NOUN = r"(?:answer|ans|choice|option|letter)"
 _SURELY = r"(?:(?:therefore|thus|hence|then|clearly|indeed|actually|definitely|simply|most|likely|probably|still)\b[\s,]*+)*+"
 _IS = rf"(?:(?:is|(?:must|should|would|will)\s+be)\b[\s,]*+{_SURELY}|[:=]|[-\u2013\u2014]\s)[\s*_`:=]*+"
@@ -15,8 +17,8 @@ _STATEMENTS = (
     re.compile(rf"[\"'](?:\w+[_ ])?{_NOUN}(?:[_ ]\w+)?[\"']\s*:{_LABEL}", re.IGNORECASE),
     re.compile(rf"<(?:\w+[_ ])?answer>{_LABEL}", re.IGNORECASE),
     re.compile(rf"\b{_NOUN}\b[\s*_`]*+{_SURELY}{_IS}{_LABEL}", re.IGNORECASE),
-    re.compile(rf"^[^\w\n]*+(?:(?:final|correct|the)\s+)*answer[^\w\n]*+\n{_LABEL}", re.IGNORECASE | re.MULTILINE),
-    re.compile(rf"答案(?:是|为|選|选)?[\s:：*]*{_LABEL}"),
+    re.compile(rf"^[^\w\n]*+(?:(?:final|correct|the)[^\S\n]+){{0,4}}+answer[^\w\n]*+\n{_LABEL}", re.IGNORECASE | re.MULTILINE),
+    re.compile(rf"答案(?:是|为|選|选)?[\s:：*\uff08]{{0,20}}+{_LABEL}"),
 )
 _CHOICE = re.compile(rf"\b(?:choose|pick|select|go(?:ing)?\s+with|opt\s+for)\b(?:\s+{_NOUN}\b)?{_LABEL}", re.IGNORECASE)
 _MENTION = re.compile(rf"\b{_NOUN}\b{_LABEL}", re.IGNORECASE)
@@ -62,6 +64,7 @@ def parse_choice(text: str, labels: Sequence[str]) -> str | None:
     A statement counts only where it is asserted: not under ``if``, ``whether`` or ``not`` in its clause, not as a question, not of a ``wrong`` or
     ``previous`` answer. So what follows a final answer changes nothing, unless it makes a statement of its own.
     """
+    text = bounded(text)
     stated = [match for pattern in _STATEMENTS for match in pattern.finditer(text)]
     stated += [match for match in _CHOICE.finditer(text) if match["label"].isupper()]
     stated = [match for match in stated if _is_label(text, match) and _is_asserted(text, match)]

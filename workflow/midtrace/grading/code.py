@@ -18,7 +18,7 @@ from midtrace.sandbox import Limits
 
 TOLERANCE = 1e-6  # relative or absolute, where a fraction is expected
 UNPARSED = "no code block"
-_FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<language>[^\s`]*+)[^`]*+$")
+_FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)(?P<gap>[ \t]*+)(?P<language>[^\s`]*+)(?P<words>[^`]*+)$")
 PYTHON = {"python", "py", "python3", "py3"}
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
@@ -27,17 +27,18 @@ _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 def blocks(text: str) -> list[tuple[str, str]]:
     """Fenced blocks of a Markdown text, in order: the language in lower case (empty: none is named) and the content, less the fence's indent.
 
-    A fence that is never closed ends with the text, and one that names a language inside an open block starts it anew: a model that was made to
-    start with a fence may write another, or none at the end.
+    A fence that is never closed ends with the text. One that names Python inside an open block starts it anew, as does any other while the block is
+    empty: a model that was made to start with a fence may write another, or none at the end. Words after a fence do not keep it from closing.
     """
     found: list[tuple[str, str]] = []
     lines: list[str] = []
     fence, language, indent = "", "", 0
     for line in text.split("\n"):
         match = _FENCE.match(line)
-        if match and (not fence or match["language"]):
-            fence, language, indent, lines = match["fence"], match["language"].lower(), len(match["indent"]), []
-        elif match and match["fence"].startswith(fence):
+        named = _language(match["language"]) if match else ""
+        if match and (not fence or named in PYTHON or (named and not "".join(lines).strip())):
+            fence, language, indent, lines = match["fence"], named, len(match["indent"]), []
+        elif match and match["fence"].startswith(fence) and (not named or match["gap"] or match["words"]):
             found.append((language, "\n".join(lines) + "\n"))
             fence = ""
         elif fence:
@@ -45,6 +46,11 @@ def blocks(text: str) -> list[tuple[str, str]]:
     if fence:
         found.append((language, "\n".join(lines) + "\n"))
     return found
+
+
+def _language(named: str) -> str:
+    """The language that a fence names: ``python`` of ``Python``, ``python3.11``, ``{.python}`` or ``python:main.py``."""
+    return re.match(r"[{.]*([a-z]*[0-9]?)", named.lower())[1]  # type: ignore[index]
 
 
 def extract_program(text: str) -> str | None:
@@ -98,7 +104,7 @@ def _passes(test: Mapping[str, Any], output: str) -> bool:
         return same_output(output, test["expected"])
     try:
         return same_value(json.loads(output), json.loads(test["expected"]))
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, OverflowError):  # OverflowError: a whole number beyond any fraction
         return False
 
 

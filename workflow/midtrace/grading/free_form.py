@@ -4,6 +4,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
+from midtrace.grading.bounded import bounded
 from midtrace.grading.comparison import Comparer
 from midtrace.latex import boxed
 
@@ -30,6 +31,7 @@ def parse_math(text: str) -> str | None:
     It is the last ``\\boxed{}``, else what follows the last ``answer is``, ``Answer:`` or ``####`` on its line, up to the end of the sentence or
     to its reason (``because ...``), else the last line. A text whose last ``\\boxed{`` is never closed states none.
     """
+    text = bounded(text)
     boxes = boxed(text)
     if not boxes and re.search(r"\\boxed\s*\{", text):
         return None

@@ -92,7 +92,7 @@ def tests_of(row: Row) -> list[dict[str, Any]]:
             raise UnusableError("a test of another form") from None
         if not (isinstance(given, str) and isinstance(expected, str)):
             raise UnusableError("a test of another form")
-        if kind == "call" and not function:
+        if kind == "call" and not (isinstance(function, str) and function.isidentifier()):
             raise UnusableError("a test calls a function that has no name")
         found.append({"test_id": number, "kind": kind, "function": function if kind == "call" else None, "input": given, "expected": expected})
     if not found:
