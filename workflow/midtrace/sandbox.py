@@ -140,6 +140,7 @@ def _in_memory(content: bytes = b"") -> Iterator[int]:
 def _limited(limits: Limits, given: int) -> list[str]:
     """``given``: bytes of what the run gets, which bubblewrap writes under the same limit."""
     return [
+        "setpriv", "--pdeathsig", "KILL",  # from its first moment; bwrap asks for the same later
         "prlimit", "--core=0", "--nofile=64", f"--cpu={limits.seconds}:{limits.seconds + 1}", f"--as={limits.memory_mb * MEBIBYTE}",
         f"--fsize={max(limits.output_mb * MEBIBYTE, given)}", "--",
     ]  # fmt: skip
@@ -223,7 +224,7 @@ def run(program: str, stdin: str, limits: Limits, kind: str = "bubblewrap", func
         output, errors, passed, grader_end = file(), file(), [], []
         if kind == "bubblewrap":
             passed = [file(source), file(given), file(seccomp_filter()), file()]
-            # bwrap asks to die with its parent once it has started; were the grader dead by then, the harness finds this pipe closed.
+            # Were the grader dead before anything asked to die with it, the harness finds this pipe closed.
             grader, held = os.pipe()
             stack.callback(os.close, grader)
             stack.callback(os.close, held)
@@ -292,7 +293,7 @@ def check(kind: str) -> None:
     InputError
         If bubblewrap or ``prlimit`` is missing, or bubblewrap may not make namespaces here. The message says what to do.
     """
-    needed = ("prlimit", "bwrap") if kind == "bubblewrap" else ("prlimit",)
+    needed = ("setpriv", "prlimit", "bwrap") if kind == "bubblewrap" else ("setpriv", "prlimit")
     remedy = "Debian's packages bubblewrap and util-linux, or code.sandbox: none if the programs can be trusted"
     for tool in needed:
         if shutil.which(tool) is None:
