@@ -10,16 +10,6 @@ from midtrace.generation import first_drift
 
 ITEM = {"question": "What is 2 + 2?", "options": ["3", "4"]}
 BENCHMARK = {"template": "{question}\n{options}", "option": "{label}. {text}"}
-# Which real vocabulary can render which dialect; the markers of deepseek_r1 and magistral are in neither.
-RENDERED = {
-    "qwen3": "qwen3",
-    "qwen3_2507": "qwen3",
-    "nemotron3": "qwen3",
-    "prefill": "qwen3",
-    "smollm2": "qwen3",
-    "gpt_oss": "gptoss",
-    "embedded": "embedded",
-}
 THINK, CLOSE, IM_END = 151667, 151668, 151645
 START, END, MESSAGE, CHANNEL, CONSTRAIN, RETURN, CALL = 200006, 200007, 200008, 200005, 200003, 200002, 200012
 ANALYSIS, FINAL, ASSISTANT = 35644, 17196, 173781

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from served import free_port
 
-from midtrace.engines import GenerateRequest, Generation, Sampling, ScoreRequest, load, server
+from midtrace.engines import GenerateRequest, Generation, Sampling, ScoreRequest, load, neutral, server
 from midtrace.engines.server import ServerEngine
 from midtrace.errors import InputError
 
@@ -145,7 +145,7 @@ def test_scores_of_many_cuts_and_candidates_are_put_together(stub: Stub, monkeyp
     expected = [[logprob(prefix, token) for token in candidates] for prefix in ([1, 2, 3, 9], [9], [1, 9])]
     np.testing.assert_array_equal(first, expected)
     np.testing.assert_array_equal(second, [[logprob([4, 9], token) for token in candidates]])
-    assert max(len(body["logprob_token_ids"]) for body in stub.bodies) == server.MAX_CANDIDATES
+    assert max(len(body["logprob_token_ids"]) for body in stub.bodies) == neutral.MAX_CANDIDATES
     assert max(len(body["prompt"]) for body in stub.bodies) == 2
     assert {(body["max_tokens"], body["temperature"]) for body in stub.bodies} == {(1, 0.0)}
 

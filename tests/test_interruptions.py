@@ -29,6 +29,7 @@ from midtrace.seeds import interruption_seed
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests/golden/interruptions.json"
 SEVEN = ("hard", "force_answer", "soft", "update", "update_guided", "soft_user", "update_user")
+# Which real vocabulary can render which dialect; the markers of deepseek_r1 and magistral are in neither.
 RENDERED = {
     "qwen3": "qwen3",
     "qwen3_2507": "qwen3",

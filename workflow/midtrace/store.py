@@ -90,22 +90,16 @@ class StoredEngine:
         """See :meth:`midtrace.engines.Engine.score`."""
         asked = repr(("score", list(candidates))).encode()
         names = [[_digest(asked, b"", prefix) for prefix in request.prefixes()] for request in requests]
-        missing = [_missing(request, own, self._scores) for request, own in zip(requests, names, strict=True)]
-        asking = [request for request in missing if request.cuts]
-        if asking:
-            done = iter(self.engine.score(asking, candidates))
-            rows: dict[str, dict[str, Any]] = {}
-            for request in missing:
-                if request.cuts:
-                    fresh = [_digest(asked, b"", prefix) for prefix in request.prefixes()]
-                    rows |= {name: {"request": name, "logprobs": row.tolist()} for name, row in zip(fresh, next(done), strict=True)}
-            self._scores.add(list(rows.values()), self.engine.facts)
+        cuts = [
+            {name: cut for name, cut in zip(own, request.cuts, strict=True) if name not in self._scores}
+            for own, request in zip(names, requests, strict=True)
+        ]
+        missing = [(wanted, request) for wanted, request in zip(cuts, requests, strict=True) if wanted]
+        if missing:
+            done = self.engine.score([ScoreRequest(request.trunk, list(wanted.values()), request.suffix) for wanted, request in missing], candidates)
+            rows = {name: row.tolist() for (wanted, _), scores in zip(missing, done, strict=True) for name, row in zip(wanted, scores, strict=True)}
+            self._scores.add([{"request": name, "logprobs": logprobs} for name, logprobs in rows.items()], self.engine.facts)
         return [np.array([self._scores.row(name)["logprobs"] for name in own]) for own in names]
-
-
-def _missing(request: ScoreRequest, names: Sequence[str], kept: "_Kept") -> ScoreRequest:
-    cuts = [cut for cut, name in zip(request.cuts, names, strict=True) if name not in kept]
-    return ScoreRequest(request.trunk, cuts, request.suffix)
 
 
 def _digest(asked: bytes, own: bytes, ids: Sequence[int]) -> str:

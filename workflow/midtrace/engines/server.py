@@ -17,23 +17,16 @@ import requests as http
 from requests.adapters import HTTPAdapter
 
 from midtrace import logs
-from midtrace.engines import GREEDY, GenerateRequest, Generation, Sampling, ScoreRequest
+from midtrace.engines import GREEDY, GenerateRequest, Generation, Sampling, ScoreRequest, neutral
 from midtrace.errors import InputError
 
-MAX_CANDIDATES = 128  # vLLM's limit on logprob_token_ids of a request
 PROMPTS = 64  # prefixes of one trace in one HTTP request
 RETRIES = 6  # after a connection that could not be made or broke off
 BACKOFF = 0.5  # seconds before the first retry; doubled each time
 FLOOR = -9999.0  # what vLLM writes for minus infinity, which JSON lacks
 # Every parameter that shapes a result, so that the server's defaults do not. The stop ids are the dialect's alone.
 NEUTRAL = {
-    "n": 1,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "repetition_penalty": 1.0,
-    "watermarking": False,
-    "ignore_eos": True,
-    "min_tokens": 0,
+    **neutral.NEUTRAL,
     "stream": False,
     "echo": False,
     "add_special_tokens": False,
@@ -138,7 +131,7 @@ class ServerEngine:
             (number, rows, columns)
             for number, request in enumerate(requests)
             for rows in _slices(len(request.cuts), PROMPTS)
-            for columns in _slices(len(candidates), MAX_CANDIDATES)
+            for columns in _slices(len(candidates), neutral.MAX_CANDIDATES)
         ]
 
         def read(job: tuple[int, slice, slice]) -> None:

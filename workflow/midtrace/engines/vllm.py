@@ -12,23 +12,16 @@ import numpy as np
 import torch
 
 from midtrace import logs
-from midtrace.engines import GREEDY, GenerateRequest, Generation, Sampling, ScoreRequest
+from midtrace.engines import GREEDY, GenerateRequest, Generation, Sampling, ScoreRequest, neutral
 from midtrace.errors import InputError
 
-MAX_CANDIDATES = 128  # vLLM's limit on logprob_token_ids of a request
 PROMPT_TOKENS = 2**23  # of all requests handed over at once: bounds the memory that they take
 # Read when vLLM is imported. "nobind": several jobs may share the cores, and vLLM would pin each of them to the same ones.
 ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1"}
 # Every parameter that shapes a result, so that neither vLLM's defaults nor a model's generation_config do. The stop ids are the dialect's alone.
 NEUTRAL = {
-    "n": 1,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "repetition_penalty": 1.0,
-    "watermarking": False,
+    **neutral.NEUTRAL,
     "stop": None,
-    "ignore_eos": True,
-    "min_tokens": 0,
     "logprobs": None,
     "prompt_logprobs": None,
     "structured_outputs": None,
@@ -121,8 +114,8 @@ class VllmEngine:
     def score(self, requests: Sequence[ScoreRequest], candidates: Sequence[int]) -> list[np.ndarray]:
         """Log-probabilities of ``candidates`` after each closed prefix, computed in float32."""
         scores = [np.empty((len(request.cuts), len(candidates))) for request in requests]
-        for start in range(0, len(candidates), MAX_CANDIDATES):
-            wanted = list(candidates[start : start + MAX_CANDIDATES])
+        for start in range(0, len(candidates), neutral.MAX_CANDIDATES):
+            wanted = list(candidates[start : start + neutral.MAX_CANDIDATES])
             params = self._params(1, GREEDY, logprob_token_ids=wanted)
             for jobs in _portions(requests):
                 found = self._run([prefix for _, _, prefix in jobs], [params] * len(jobs))

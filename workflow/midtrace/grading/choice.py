@@ -47,7 +47,7 @@ def parse_choice(text: str, labels: Sequence[str]) -> str | None:
     Parameters
     ----------
     text
-        Text of the answer segment (never of the reasoning).
+        Text of the answer segment (never of the reasoning); its last 20,000 characters are searched.
     labels
         Labels that the item has.
 

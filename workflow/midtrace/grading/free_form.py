@@ -30,6 +30,7 @@ def parse_math(text: str) -> str | None:
 
     It is the last ``\\boxed{}``, else what follows the last ``answer is``, ``Answer:`` or ``####`` on its line, up to the end of the sentence or
     to its reason (``because ...``), else the last line. A text whose last ``\\boxed{`` is never closed states none.
+    The last 20,000 characters are searched.
     """
     text = bounded(text)
     boxes = boxed(text)

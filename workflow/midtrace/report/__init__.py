@@ -208,6 +208,7 @@ def section_of(
         )
     arms = [arm_row(own, mine, reads, arm) for arm in settings["figures"]["arms"] if arm in set(mine["arm"])]
     level = chance.get(benchmark)
+    controls = control_rows(own["controls"])
     section = {
         "model": model,
         "benchmark": benchmark,
@@ -221,8 +222,8 @@ def section_of(
         "figures": drawn,
         "absent": absent,
         "arms": arms,
-        "controls": control_rows(own["controls"]),
-        "unfollowed": [row["name"] for row in control_rows(own["controls"]) if row["follows"] is not None and row["follows"].value < FOLLOWED],
+        "controls": controls,
+        "unfollowed": [row["name"] for row in controls if row["follows"] is not None and row["follows"].value < FOLLOWED],
         "drift": drift_rows(own["retokenisation"], settings["figures"]["arms"]),
         "agreement": agreement_rows(own["agreement"], settings["figures"]["arms"]),
         "falsifier": falsifier_rows(own["falsifier"], analysis["comparisons"]),
