@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from midtrace import config as study_config
-from midtrace import dialects, engines, generation, items, partial, tables
+from midtrace import dialects, engines, generation, items, store, tables
 
 STUDY = "config/studies/demo_vllm.yaml"
 SHARD = ("embedded", "chains", "baseline", 0)
@@ -26,9 +26,7 @@ PARTS = {
     "read_items": (tables, "read"),
     "render_prompts": (generation, "build_requests"),
     "split_outputs": (generation, "trace_row"),
-    "save_parts": (partial.Parts, "add"),
-    "collect_parts": (partial.Parts, "finished"),
-    "write_traces": (tables, "write"),
+    "keep_results": (store._Kept, "add"),
 }
 
 
@@ -101,16 +99,18 @@ def measure(engine: Any, config: dict, folder: Path, batch: int, repeats: int) -
     stops, sampling = dialects.stop_ids(tokenizer, dialect), engines.Sampling(**model["sampling"])
     bare(engine, requests, sampling, stops)  # prompts in the prefix cache, for both
     alone, alone_cpu, whole, parts, cpu = [], [], [], [], []
-    for _ in range(repeats):
+    for repeat in range(repeats):
         for times, seconds in zip((alone, alone_cpu), bare(engine, requests, sampling, stops), strict=True):
             times.append(seconds)
         clock, start = Clock(), time.perf_counter()
         with clock.on_parts():
-            generation.generate(table, folder / "traces.parquet", "bench", settings, batch, 1, OnTheClock(engine, clock))
+            output = folder / f"{batch}-{repeat}" / "traces.parquet"  # beside each, an empty store
+            stored = store.StoredEngine(output, model, lambda *_, clock=clock: OnTheClock(engine, clock))
+            generation.run(table, output, "bench", settings, batch, stored)
         whole.append(time.perf_counter() - start)
         cpu.append(clock.cpu["engine"])
         parts.append({**clock.seconds, "rest": whole[-1] - sum(clock.seconds.values())})
-    tokens = tables.read(folder / "traces.parquet", tables.RawTraces)["output_ids"].list.len().sum()
+    tokens = tables.read(output, tables.RawTraces)["output_ids"].list.len().sum()
     medians = {name: statistics.median(part[name] for part in parts) for name in parts[0]}
     return {
         "engine": engine.facts["engine_version"],

@@ -1,5 +1,8 @@
 # Paths and settings shared by all rules. No rule here.
+import hashlib
+import json
 import re
+from functools import cache, partial
 from pathlib import Path
 
 from midtrace import devices, interruption_config
@@ -16,6 +19,9 @@ BENCHMARKS = study_config.selected(config, "benchmarks")
 CHOICE_BENCHMARKS = study_config.choice_benchmarks(config)
 ARMS = study_config.arms(config)
 INTERVENTIONS = interruption_config.interventions(config)
+SHARDS = config["jobs"]["shards"]
+PER_MODEL = config["jobs"]["engines"] == "per_model"
+SHARDED = SHARDS > 1 or PER_MODEL  # whether jobs of their own do the engine's work
 NOTHING = "(?!)"  # a wildcard constraint that admits no name
 # Tables of interruptions that have a figure.
 FIGURE_TABLES = ("interruptions", "interruptions_leakage", "interruptions_errors")
@@ -32,6 +38,7 @@ wildcard_constraints:
     arm=one_of(dict.fromkeys([*ARMS, *interruption_config.arms(config)])),
     intervention=one_of(INTERVENTIONS) or NOTHING,
     replicate=r"\d+",
+    shard=r"\d+",
 
 
 def shards(folder, benchmarks=BENCHMARKS):
@@ -51,10 +58,10 @@ def shards(folder, benchmarks=BENCHMARKS):
 
 def settings_of(stage, module=study_config):
     """A params function: the settings of a stage for the wildcards of a job."""
-    make = getattr(module, f"{stage}_settings")
+    make = cache(partial(getattr(module, f"{stage}_settings"), config))
 
     def settings(wildcards):
-        return make(config, *wildcards)
+        return make(*wildcards)
 
     return settings
 
@@ -62,9 +69,11 @@ def settings_of(stage, module=study_config):
 def code_of(script):
     """A params function: the digest of the code behind a rule, for the engine of its model."""
 
+    digest = cache(partial(codedigest.digest, f"{workflow.basedir}/scripts/{script}"))
+
     def code(wildcards):
         model = config["models"].get(wildcards.get("model"))
-        return codedigest.digest(f"{workflow.basedir}/scripts/{script}", model and model["engine"])
+        return digest(model and model["engine"])
 
     return code
 
@@ -84,6 +93,11 @@ def gpus_of_engine(wildcards):
     """A resources function: the GPUs that a job of a model asks for. A cluster profile overrides it: the machine that submits may have none."""
     model = config["models"][wildcards.model]
     return 0 if model["engine"] == "server" else min(devices.gpus(), model["machine"].get("tensor_parallel_size", 1))
+
+
+def gpus_of_table(wildcards):
+    """A resources function: the GPUs of a job that writes a table of the engine; none where item shards have done the engine's work."""
+    return 0 if SHARDED else gpus_of_engine(wildcards)
 
 
 def batch_of(few, many):
@@ -220,3 +234,88 @@ def report_templates():
     """The templates of the report."""
     folder = Path(workflow.basedir, "workflow/midtrace/report")
     return sorted(path for path in folder.iterdir() if path.suffix in (".j2", ".css"))
+
+
+# Of each stage of the engine: the folder of its tables, its settings, the script of its rule, and the tables that the study needs.
+ENGINE_STAGES = {
+    "traces": ("raw/traces", study_config.traces_settings, "generate_traces.py", [*shards("raw/traces"), *interruption_base_traces()]),
+    "probe": ("readouts", study_config.probe_settings, "probe_cuts.py", shards("readouts", CHOICE_BENCHMARKS)),
+    "continuations": ("raw/continuations", study_config.continuation_settings, "continue_cuts.py", shards("raw/continuations")),
+    "interruptions": (
+        "raw/interruptions",
+        interruption_config.interruption_settings,
+        "interrupt_traces.py",
+        interruption_shards("raw/interruptions"),
+    ),
+}
+
+
+def shard_unit(stage):
+    """What a job of item shards works for, as a path: all tables of a model, or one table."""
+    return "{model}" if PER_MODEL else SHARD + "/{intervention}" * (stage == "interruptions")
+
+
+def item_shards(stage):
+    """An input function: the receipts of the item shards of a table, or nothing where the job of the table does all itself.
+
+    Ancient: a receipt that is written anew (because another table of the model has changed) says nothing new of this table.
+    """
+
+    def receipts(wildcards):
+        unit = shard_unit(stage).format(**wildcards)
+        return [ancient(f"{RESULTS}/shards/{stage}/{unit}/{shard}-of-{SHARDS}.json") for shard in range(SHARDS)] if SHARDED else []
+
+    return receipts
+
+
+@cache
+def shard_tables(stage, unit):
+    """(inputs, table, key) of the tables that a job of item shards works for. The key: model, benchmark, arm, replicate (, intervention)."""
+    folder, _, _, tables = ENGINE_STAGES[stage]
+    found = []
+    for table in dict.fromkeys(tables):
+        path = table.removeprefix(f"{RESULTS}/{folder}/").removesuffix(".parquet")
+        if path != unit and not path.startswith(f"{unit}/"):
+            continue
+        model, benchmark, arm, run, *intervention = path.split("/")
+        inputs = {"items": f"{RESULTS}/items/{benchmark}.parquet"}
+        if intervention:
+            base = interruption_config.base(config, benchmark, *intervention)
+            inputs["traces"] = f"{RESULTS}/raw/traces/{model}/{base}/{arm}/{run}.parquet"
+        elif stage != "traces":
+            inputs |= {"traces": f"{RESULTS}/raw/traces/{path}.parquet", "cuts": f"{RESULTS}/cuts/{path}.parquet"}
+        found.append((inputs, table, (model, benchmark, arm, run.removeprefix("r"), *intervention)))
+    return found
+
+
+def shard_inputs(stage):
+    """An input function: all that a job of item shards reads."""
+
+    def inputs(wildcards):
+        tables = shard_tables(stage, shard_unit(stage).format(**wildcards))
+        return list(dict.fromkeys(path for read, _, _ in tables for path in read.values()))
+
+    return inputs
+
+
+def shard_identity(stage):
+    """A params function: a digest of the settings of all tables that a job of item shards works for."""
+    make = cache(partial(ENGINE_STAGES[stage][1], config))
+
+    def identity(wildcards):
+        tables = shard_tables(stage, shard_unit(stage).format(**wildcards))
+        text = json.dumps([make(*key) for _, _, key in tables], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    return identity
+
+
+def shard_jobs(stage):
+    """A params function: (inputs, table, settings) of each table. It asks for ``threads``, so Snakemake records the digest instead."""
+    make = cache(partial(ENGINE_STAGES[stage][1], config))
+
+    def jobs(wildcards, threads):
+        tables = shard_tables(stage, shard_unit(stage).format(**wildcards))
+        return [(read, table, make(*key)) for read, table, key in tables]
+
+    return jobs

@@ -18,6 +18,7 @@ rule continue_cuts:
         item_table=rules.sample_items.output[0],
         traces=rules.generate_traces.output[0],
         cuts=rules.cut_traces.output[0],
+        shards=item_shards("continuations"),
     output:
         f"{RESULTS}/raw/continuations/{SHARD}.parquet",
     log:
@@ -27,7 +28,7 @@ rule continue_cuts:
     conda:
         env_of_engine
     resources:
-        gpu=gpus_of_engine,
+        gpu=gpus_of_table,
         batch=batch_of(64, 128),
     params:
         study=config["study"],

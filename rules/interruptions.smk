@@ -21,6 +21,7 @@ rule interrupt_traces:
     input:
         item_table=rules.sample_items.output[0],
         traces=interrupted_traces,
+        shards=item_shards("interruptions"),
     output:
         f"{RESULTS}/raw/interruptions/{SHARD}/{{intervention}}.parquet",
     log:
@@ -30,7 +31,7 @@ rule interrupt_traces:
     conda:
         env_of_engine
     resources:
-        gpu=gpus_of_engine,
+        gpu=gpus_of_table,
         batch=batch_of(32, 128),
     params:
         study=config["study"],

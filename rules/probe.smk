@@ -16,6 +16,7 @@ rule probe_cuts:
         item_table=rules.sample_items.output[0],
         traces=rules.generate_traces.output[0],
         cuts=rules.cut_traces.output[0],
+        shards=item_shards("probe"),
     output:
         f"{RESULTS}/readouts/{SHARD}.parquet",
     log:
@@ -25,7 +26,7 @@ rule probe_cuts:
     conda:
         env_of_engine
     resources:
-        gpu=gpus_of_engine,
+        gpu=gpus_of_table,
         batch=batch_of(64, 128),
     params:
         study=config["study"],

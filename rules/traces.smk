@@ -15,6 +15,7 @@ rule traces:
 rule generate_traces:
     input:
         item_table=rules.sample_items.output[0],
+        shards=item_shards("traces"),
     output:
         f"{RESULTS}/raw/traces/{SHARD}.parquet",
     log:
@@ -24,7 +25,7 @@ rule generate_traces:
     conda:
         env_of_engine
     resources:
-        gpu=gpus_of_engine,
+        gpu=gpus_of_table,
         batch=batch_of(128, 512),
     params:
         study=config["study"],

@@ -1,15 +1,17 @@
 """Interrupt the traces of an arm and replicate with one intervention."""
 
-from midtrace import interruption, logs
+from midtrace import interruption, logs, store
+from midtrace.engines import Engine
 
 
-def main(items: str, traces: str, output: str, study: str, settings: dict, batch: int, threads: int, machine: dict) -> None:
+def main(items: str, traces: str, output: str, study: str, settings: dict, batch: int, engine: Engine) -> None:
     """See :func:`midtrace.interruption.run`."""
-    interruption.run(items, traces, output, study, settings, batch, threads, machine=machine)
+    interruption.run(items, traces, output, study, settings, batch, engine)
 
 
 if __name__ == "__main__":
     with logs.to_log(snakemake.log[0]):
+        model = snakemake.params.settings["traces"]["model"]
         main(
             snakemake.input.item_table,
             snakemake.input.traces,
@@ -17,6 +19,5 @@ if __name__ == "__main__":
             snakemake.params.study,
             snakemake.params.settings,
             snakemake.resources.batch,
-            snakemake.threads,
-            snakemake.params.machine,
+            store.engine_of(snakemake.output[0], model, snakemake.threads, snakemake.params.machine, snakemake.input.get("shards", [])),
         )

@@ -1,15 +1,17 @@
 """Probe the cuts of an arm and replicate."""
 
-from midtrace import logs, probe
+from midtrace import logs, probe, store
+from midtrace.engines import Engine
 
 
-def main(items: str, traces: str, cuts: str, output: str, study: str, settings: dict, batch: int, threads: int, machine: dict) -> None:
+def main(items: str, traces: str, cuts: str, output: str, study: str, settings: dict, batch: int, engine: Engine) -> None:
     """See :func:`midtrace.probe.run`."""
-    probe.run(items, traces, cuts, output, study, settings, batch, threads, machine=machine)
+    probe.run(items, traces, cuts, output, study, settings, batch, engine)
 
 
 if __name__ == "__main__":
     with logs.to_log(snakemake.log[0]):
+        model = snakemake.params.settings["replay"]["traces"]["model"]
         main(
             snakemake.input.item_table,
             snakemake.input.traces,
@@ -18,6 +20,5 @@ if __name__ == "__main__":
             snakemake.params.study,
             snakemake.params.settings,
             snakemake.resources.batch,
-            snakemake.threads,
-            snakemake.params.machine,
+            store.engine_of(snakemake.output[0], model, snakemake.threads, snakemake.params.machine, snakemake.input.get("shards", [])),
         )

@@ -11,10 +11,11 @@ import numpy as np
 import polars as pl
 
 from midtrace import config as study_config
-from midtrace import dialects, tables
+from midtrace import dialects, store, tables
 from midtrace.config.reading import conform
 from midtrace.engines.fake import FakeEngine
 from midtrace.seeds import stable_hash
+from midtrace.store import StoredEngine
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / "resources" / "embedded"
@@ -204,6 +205,10 @@ class Study:
             "controls": [str(self.folder / "controls" / self.model / f"{self.benchmark}.parquet")],
         }
 
+    def engine(self, output: str | Path) -> StoredEngine:
+        """The engine of the job that writes a table."""
+        return store.engine_of(str(output), self.settings("traces", "high")["model"], 1, {})
+
     def run(self) -> None:
         """All stages, by the ``main`` functions of the scripts."""
         name, config = self.config["study"], self.config
@@ -211,20 +216,32 @@ class Study:
         arms = study_config.arms(config)
         for arm in arms:
             settings = self.settings("traces", arm)
-            _main("generate_traces", str(self.items), str(self.shard("raw/traces", arm)), name, settings, 5, 1, {})
+            _main(
+                "generate_traces", str(self.items), str(self.shard("raw/traces", arm)), name, settings, 5, self.engine(self.shard("raw/traces", arm))
+            )
             _main("grade_traces", str(self.shard("raw/traces", arm)), str(self.items), str(self.shard("traces", arm)), name, settings)
         for arm in arms:
             raw, cuts = str(self.shard("raw/traces", arm)), str(self.shard("cuts", arm))
             partners = [str(self.shard("raw/traces", partner)) for partner in study_config.partners(config, arm)]
             _main("cut_traces", raw, partners, cuts, name, self.settings("replay", arm))
-            _main("probe_cuts", str(self.items), raw, cuts, str(self.shard("readouts", arm)), name, self.settings("probe", arm), 5, 1, {})
+            readouts = str(self.shard("readouts", arm))
+            engine = self.engine(readouts)
+            _main("probe_cuts", str(self.items), raw, cuts, readouts, name, self.settings("probe", arm), 5, engine)
             settings, extended = self.settings("continuation", arm), str(self.shard("raw/continuations", arm))
-            _main("continue_cuts", str(self.items), raw, cuts, extended, name, settings, 5, 1, {})
+            _main("continue_cuts", str(self.items), raw, cuts, extended, name, settings, 5, self.engine(extended))
             graded = [str(self.shard(stage, arm)) for stage in ("readouts", "continuations")]
             _main("grade_continuations", str(self.items), str(self.shard("traces", arm)), cuts, extended, *graded, name, settings)
         files = self.stage_files()
         controls = study_config.controls_settings(config, self.model, self.benchmark)
-        _main("read_controls", str(self.items), str(self.shard("raw/traces", "high")), files["controls"][0], name, controls, 1, {})
+        _main(
+            "read_controls",
+            str(self.items),
+            str(self.shard("raw/traces", "high")),
+            files["controls"][0],
+            name,
+            controls,
+            self.engine(files["controls"][0]),
+        )
         _main("tabulate_outcomes", files, str(self.folder / "outcomes.parquet"), name, study_config.outcomes_settings(config))
         outputs = {table: str(self.folder / "decomposition" / f"{table}.parquet") for table in tables.DECOMPOSITION}
         _main("decompose", str(self.folder / "outcomes.parquet"), files, None, outputs, name, study_config.analysis_settings(config))

@@ -7,6 +7,7 @@ from builders import Study, walker
 from midtrace import continuation, tables
 from midtrace.engines import GREEDY, Generation
 from midtrace.seeds import continuation_seed
+from midtrace.store import StoredEngine
 
 
 def test_jobs():
@@ -38,7 +39,8 @@ def run(study: Study, output, engine, batch=3, **continuations):
     settings = study.settings("continuation", "high")
     settings["continuations"] = {**settings["continuations"], **continuations}
     shards = study.shard("raw/traces", "high"), study.shard("cuts", "high")
-    continuation.run(study.items, *shards, output, "unit", settings, batch, 1, engine)
+    stored = StoredEngine(output, settings["replay"]["traces"]["model"], lambda *_: engine)
+    continuation.run(study.items, *shards, output, "unit", settings, batch, stored)
     return tables.read(output, tables.RawContinuations, settings)
 
 
@@ -92,8 +94,7 @@ def test_batches_without_anything_to_continue_are_no_error(study: Study, tmp_pat
     assert bool(engine.asked) == ("resume" in modes)
 
 
-def test_no_model_is_loaded_for_nothing(study: Study, tmp_path, monkeypatch):
-    monkeypatch.setattr("midtrace.engines.load", lambda *_: pytest.fail("a model was loaded"))
+def test_no_model_is_loaded_for_nothing(study: Study, tmp_path):
     assert run(study, tmp_path / "a.parquet", None, modes=["natural"]).is_empty()
 
 

@@ -11,13 +11,14 @@ from midtrace.dialects import EMBEDDED
 from midtrace.errors import InputError
 from midtrace.prompts import render
 from midtrace.seeds import trace_seed
+from midtrace.store import StoredEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*past_key_values.*:FutureWarning")
 
 
 def run(study: Study, output, engine, arm="low", batch=3) -> pl.DataFrame:
     settings = study.settings("traces", arm)
-    generation.generate(study.items, output, "unit", settings, batch, 1, engine)
+    generation.run(study.items, output, "unit", settings, batch, StoredEngine(output, settings["model"], lambda *_: engine))
     return tables.read(output, tables.RawTraces, settings)
 
 

@@ -74,14 +74,14 @@ def trace_of(tokenizer, dialect: dialects.Dialect, prompt=(7, 8), **changes) -> 
     return found | changes
 
 
-def subject(tokenizer, dialect_name: str, intervention: dict, trace: dict | None = None, context: int | None = None) -> interruption.Subject:
+def subject(tokenizer, dialect_name: str, intervention: dict, trace: dict | None = None, context: int | None = None) -> interruption.Inputs:
     dialect = dialects.get(dialect_name)
     trace = trace or trace_of(tokenizer, dialect)
     cuts = {"fractions": FRACTIONS, "sentences": [], "tokens": []}
     settings = {"intervention": intervention, "cuts": cuts, "max_tokens": 50, "probe": None, "traces": {"seed": 5}}
     name = trace["trace_id"]
     found = {name: list(interruption.cuts_for(trace, cuts, tokenizer))}
-    return interruption.Subject(settings, {"1": ITEM}, {name: trace}, found, tokenizer, dialect, [0], context, {}, [])
+    return interruption.Inputs(settings, {"1": ITEM}, {name: trace}, found, tokenizer, dialect, [0], context, {}, [])
 
 
 # --- what is inserted ----------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import yaml
 from builders import item_files
 
 from midtrace import config as study_config
-from midtrace import interruption, interruption_config, interruption_figures, prompts, tables
+from midtrace import interruption, interruption_config, interruption_figures, prompts, store, tables
 from midtrace.engines import GREEDY, GenerateRequest
 from midtrace.errors import InputError
 
@@ -59,13 +59,15 @@ def make(folder: Path, config: dict) -> None:
         sample_items.main(*item_files(folder / f"items/{benchmark}.parquet"), "small", study_config.items_settings(config, benchmark))
         settings = study_config.traces_settings(config, "embedded", benchmark, "baseline", 0)
         raw, item_table = (str(folder / name) for name in (f"raw/traces/embedded/{benchmark}/baseline/r0.parquet", f"items/{benchmark}.parquet"))
-        generate_traces.main(item_table, raw, "small", settings, 8, 2, {})
+        generate_traces.main(item_table, raw, "small", settings, 8, store.engine_of(raw, settings["model"], 2, {}))
     item_table, fresh = str(folder / "items/chains_update.parquet"), str(folder / "traces.parquet")
     grade_traces.main(raw_traces(folder, "chains_update"), item_table, fresh, "small", study_config.traces_settings(config, *where))
     for name in interruption_config.interventions(config):
         base = raw_traces(folder, interruption_config.base(config, "chains_update", name))
         raw = str(folder / f"raw/{name}.parquet")
-        interrupt_traces.main(item_table, base, raw, "small", interruption_config.interruption_settings(config, *where, name), 3, 2, {})
+        interrupting = interruption_config.interruption_settings(config, *where, name)
+        engine = store.engine_of(raw, interrupting["traces"]["model"], 2, {})
+        interrupt_traces.main(item_table, base, raw, "small", interrupting, 3, engine)
         settings = interruption_config.interruption_grading_settings(config, *where, name)
         grade_interruptions.main(item_table, fresh, base, raw, shard(folder, name), "small", settings)
     shards = [shard(folder, name) for name in interruption_config.interventions(config)]
@@ -114,7 +116,7 @@ def test_another_batch_gives_the_same_rows(study, engine, tmp_path):
     folder, config = study
     settings = interruption_config.interruption_settings(config, "embedded", "chains_update", "baseline", 0, "hard")
     item_table = folder / "items/chains_update.parquet"
-    interruption.run(item_table, raw_traces(folder, "chains_update"), tmp_path / "again.parquet", "small", settings, 1, 2, engine)
+    interruption.run(item_table, raw_traces(folder, "chains_update"), tmp_path / "again.parquet", "small", settings, 1, engine)
     assert pl.read_parquet(tmp_path / "again.parquet").equals(pl.read_parquet(folder / "raw/hard.parquet"))
 
 
@@ -133,7 +135,7 @@ def test_greedy_hard_answers_as_the_continuation_of_the_same_cut(study, engine):
     agree = []
     settings = {name: interruption_config.interruption_settings(config, "embedded", "chains_update", "baseline", 0, name) for name in SILENT}
     hard, forced = (
-        interruption.Subject.read(folder / "items/chains_update.parquet", raw_traces(folder, "chains_update"), settings[name]) for name in SILENT
+        interruption.Inputs.read(folder / "items/chains_update.parquet", raw_traces(folder, "chains_update"), settings[name]) for name in SILENT
     )
     for name in hard.traces:
         trace = hard.traces[name]

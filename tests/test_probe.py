@@ -160,7 +160,7 @@ class Recorder:
 def run(study: Study, output, engine, batch=3, **changes):
     arm = "low"
     settings = {**study.settings("probe", arm), **changes}
-    probe.run(study.items, study.shard("raw/traces", arm), study.shard("cuts", arm), output, "unit", settings, batch, 1, engine)
+    probe.run(study.items, study.shard("raw/traces", arm), study.shard("cuts", arm), output, "unit", settings, batch, engine)
     return tables.read(output, tables.Readouts, settings)
 
 

@@ -42,7 +42,7 @@ class Counting(FakeEngine):
 
 
 def stored(tmp_path, computes, **model) -> StoredEngine:
-    return StoredEngine(tmp_path / "out.parquet", {**MODEL, **model}, engine=computes)
+    return StoredEngine(tmp_path / "out.parquet", {**MODEL, **model}, lambda folder, missing: computes)
 
 
 def scores(engine, requests=SCORES, candidates=CANDIDATES) -> list:
@@ -151,8 +151,7 @@ def test_a_broken_file_is_computed_again_and_no_other(tmp_path, harm):
 
 
 def test_no_model_is_loaded_where_nothing_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr("midtrace.engines.load", lambda *_: pytest.fail("a model was loaded"))
-    engine = stored(tmp_path, None)
+    engine = StoredEngine(tmp_path / "out.parquet", MODEL, lambda *_: pytest.fail("a model was loaded"))
     assert engine.generate([GenerateRequest((1,), 0)], SAMPLING, []) == [Generation([], "length")]
     assert engine.generate([], SAMPLING, []) == engine.score([], CANDIDATES) == []
     assert engine.facts == {"engine": "transformers"}

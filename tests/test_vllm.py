@@ -15,6 +15,7 @@ from midtrace import continuation, dialects, engines, generation, probe, prompts
 from midtrace.dialects import EMBEDDED
 from midtrace.engines import GREEDY, GenerateRequest, Generation, Sampling, ScoreRequest
 from midtrace.errors import InputError
+from midtrace.store import StoredEngine
 
 pytestmark = pytest.mark.vllm
 HOT = Sampling(temperature=1.8)
@@ -172,7 +173,7 @@ def test_readouts_of_the_same_traces_are_the_same(transformers, vllm_engine, ser
     frames = []
     for engine in (transformers, vllm_engine, server_engine):
         output, settings = tmp_path / f"{engine.facts['engine']}.parquet", study.settings("probe", "high")
-        probe.run(study.items, study.shard("raw/traces", "high"), study.shard("cuts", "high"), output, "unit", settings, 3, 1, engine)
+        probe.run(study.items, study.shard("raw/traces", "high"), study.shard("cuts", "high"), output, "unit", settings, 3, engine)
         frames.append(tables.read(output, tables.Readouts, settings))
         assert tables.read_metadata(output)["engine"] == engine.facts["engine"]
     first, *others = frames
@@ -192,8 +193,8 @@ def test_stages_do_not_depend_on_batches(vllm_engine, study: Study, tmp_path):
     shards = study.shard("raw/traces", "high"), study.shard("cuts", "high")
     for batch in (100, 3):
         folder = tmp_path / str(batch)
-        generation.generate(study.items, folder / "traces.parquet", "unit", settings, batch, 1, vllm_engine)
-        continuation.run(study.items, *shards, folder / "more.parquet", "unit", study.settings("continuation", "high"), batch, 1, vllm_engine)
+        generation.run(study.items, folder / "traces.parquet", "unit", settings, batch, vllm_engine)
+        continuation.run(study.items, *shards, folder / "more.parquet", "unit", study.settings("continuation", "high"), batch, vllm_engine)
     for name in ("traces", "more"):
         assert pl.read_parquet(tmp_path / "100" / f"{name}.parquet").equals(pl.read_parquet(tmp_path / "3" / f"{name}.parquet"))
 
@@ -210,11 +211,12 @@ def test_a_killed_job_goes_on_with_the_same_tokens(vllm_engine, study: Study, tm
                 raise KeyboardInterrupt
             return vllm_engine.generate(*arguments)
 
-    settings, dying = study.settings("traces", "low"), Dying()
+    settings, dying, output = study.settings("traces", "low"), Dying(), tmp_path / "a.parquet"
+    stored = StoredEngine(output, settings["model"], lambda *_: dying)
     with pytest.raises(KeyboardInterrupt):
-        generation.generate(study.items, tmp_path / "a.parquet", "unit", settings, 5, 1, dying)
-    generation.generate(study.items, tmp_path / "a.parquet", "unit", settings, 5, 1, dying)
-    generation.generate(study.items, tmp_path / "b.parquet", "unit", settings, 5, 1, vllm_engine)
+        generation.run(study.items, output, "unit", settings, 5, stored)
+    generation.run(study.items, output, "unit", settings, 5, StoredEngine(output, settings["model"], lambda *_: dying))
+    generation.run(study.items, tmp_path / "b.parquet", "unit", settings, 5, vllm_engine)
     assert dying.calls == 3
     assert pl.read_parquet(tmp_path / "a.parquet").equals(pl.read_parquet(tmp_path / "b.parquet"))
 

@@ -1,6 +1,6 @@
 """Stage 5: raw continuations: what the model writes after a cut. Answers are read in :mod:`midtrace.answers`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from midtrace.engines import GREEDY, Engine, GenerateRequest, Sampling
 from midtrace.logs import batches
 from midtrace.probe import Inputs
 from midtrace.seeds import continuation_seed
-from midtrace.store import StoredEngine
+from midtrace.shard import WHOLE, Shard
 from midtrace.vocabulary import require_context
 
 
@@ -37,9 +37,7 @@ def run(
     study: str,
     settings: Mapping[str, Any],
     batch: int,
-    threads: int = 1,
-    engine: Engine | None = None,
-    machine: Mapping[str, Any] | None = None,
+    engine: Engine,
 ) -> None:
     """Continue the cuts of an arm and replicate and write the raw continuations.
 
@@ -53,24 +51,24 @@ def run(
         Name of the study; see :func:`midtrace.config.continuation_settings`.
     batch
         Traces per batch.
-    threads
-        CPU threads of the engine.
     engine
-        For tests.
-    machine
-        Where and how the engine runs; see :func:`midtrace.engines.load`.
+        Where the tokens come from.
     """
     inputs = Inputs.read(items, traces, cuts, settings)
+    meta = tables.metadata("continuations", study, settings, suffix_ids=inputs.suffix)
+    found = rows(inputs, settings, batch, engine)
+    tables.write_rows(found, output, tables.RawContinuations, lambda: {**meta, **engine.facts}, expect_rows=False)
+
+
+def rows(inputs: Inputs, settings: Mapping[str, Any], batch: int, engine: Engine, shard: Shard = WHOLE) -> Iterator[Iterator[dict[str, Any]]]:
+    """The raw continuations of a shard of the traces, batch by batch: when one is given, the engine has done its part of it."""
     modes, origin = settings["continuations"]["modes"], settings["replay"]["traces"]
-    require_context(inputs.model, str(traces), inputs.longest() + settings["continuations"]["max_tokens"])
+    require_context(inputs.model, inputs.source, inputs.longest() + settings["continuations"]["max_tokens"])
     # The availability grid is for the probe alone.
     unread = {*settings["replay"].get("availability", ())} - {*settings["replay"]["horizons"]}
     stops = dialects.stop_ids(inputs.tokenizer, inputs.dialect)
-    meta = tables.metadata("continuations", study, settings, suffix_ids=inputs.suffix)
-    stored = StoredEngine(output, inputs.model, threads, machine, engine)
-    label = f"continuations {inputs.model['name']}/{inputs.arm}/r{origin['replicate']}"
-    rows = []
-    for names in batches(list(inputs.cuts), batch, label, "trace"):
+    label = f"continuations {inputs.model['name']}/{inputs.arm}/r{origin['replicate']}{shard}"
+    for names in batches(shard.of(list(inputs.cuts)), batch, label, "trace"):
         todo = [
             (name, cut, *job)
             for name in names
@@ -78,21 +76,25 @@ def run(
             if cut["horizon"] not in unread or cut["cut"] != "horizon"
             for job in jobs_of(cut, inputs.arm, inputs.commons, modes)
         ]
-        for mode in ("answer", "resume"):
-            chosen = [entry for entry in todo if entry[2] == mode]
-            requests = {entry: _request(inputs, entry, settings) for entry in map(_hashable, chosen)}
+        requests = {entry: _request(inputs, entry, settings) for entry in map(_hashable, todo)}
+        done: dict[tuple, list[int]] = {}
+        for mode, sampling in (("answer", GREEDY), ("resume", Sampling(**inputs.model["sampling"]))):
+            own = {entry: request for entry, request in requests.items() if entry[3] == mode}
             # Cuts of one trace that keep the same tokens are one request.
-            distinct = list(dict.fromkeys(requests.values()))
-            sampling = GREEDY if mode == "answer" else Sampling(**inputs.model["sampling"])
-            done = dict(zip(distinct, stored.generate(distinct, sampling, stops), strict=True))
-            for name, cut, _, context, context_arm in chosen:
-                ids = done[requests[_hashable((name, cut, mode, context, context_arm))]].ids
-                text = _text(inputs, name, cut, mode, ids, settings["stem"])
-                rows.append({**cut, "context": context, "context_arm": context_arm, "mode": mode, "output_ids": ids, "text": text})
-    order = {name: place for place, name in enumerate(inputs.cuts)}
-    rows.sort(key=lambda row: order[row["trace_id"]])  # a trace's rows in one place, whatever the batches were
-    frame = tables.frame_of([{key: row[key] for key in tables.RawContinuations.column_names()} for row in rows], tables.RawContinuations)
-    tables.write(frame, output, tables.RawContinuations, {**meta, **stored.facts}, expect_rows=False)
+            distinct = list(dict.fromkeys(own.values()))
+            generations = dict(zip(distinct, engine.generate(distinct, sampling, stops), strict=True))
+            done |= {entry: generations[request].ids for entry, request in own.items()}
+        yield _continuations(inputs, todo, done, settings["stem"])
+
+
+def _continuations(inputs: Inputs, todo: Sequence[tuple], done: Mapping[tuple, list[int]], stem: str) -> Iterator[dict[str, Any]]:
+    """Rows in the order of the traces, of each those of one mode after those of the other."""
+    order = {name: place for place, name in enumerate(dict.fromkeys(entry[0] for entry in todo))}
+    for entry in sorted(todo, key=lambda entry: (order[entry[0]], entry[2])):
+        name, cut, mode, context, context_arm = entry
+        ids = done[_hashable(entry)]
+        text = _text(inputs, name, cut, mode, ids, stem)
+        yield {**cut, "context": context, "context_arm": context_arm, "mode": mode, "output_ids": ids, "text": text}
 
 
 def _hashable(entry: tuple) -> tuple:

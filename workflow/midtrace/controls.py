@@ -12,7 +12,6 @@ from midtrace.engines import Engine, ScoreRequest
 from midtrace.logs import batches
 from midtrace.probe import read, spellings
 from midtrace.seeds import stable_hash
-from midtrace.store import StoredEngine
 from midtrace.vocabulary import load_tokenizer, tokenizer_hash
 
 ITEMS = 32  # read together
@@ -24,9 +23,7 @@ def run(
     output: str | Path,
     study: str,
     settings: Mapping[str, Any],
-    threads: int = 1,
-    engine: Engine | None = None,
-    machine: Mapping[str, Any] | None = None,
+    engine: Engine,
 ) -> None:
     """Write ``controls/{model}/{benchmark}.parquet``.
 
@@ -38,12 +35,8 @@ def run(
         The controls table to write.
     study, settings
         Name of the study; see :func:`midtrace.config.controls_settings`.
-    threads
-        CPU threads of the engine.
     engine
-        For tests.
-    machine
-        Where and how the engine runs; see :func:`midtrace.engines.load`.
+        Where the log-probabilities come from.
     """
     origin = settings["traces"]
     model, arm = origin["model"], origin["arm"]
@@ -59,7 +52,6 @@ def run(
     opening = dialects.opening_ids(tokenizer, dialect)
     reserved = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     ordinary = [i for i in sorted(tokenizer.get_vocab().values()) if i not in reserved]
-    stored = StoredEngine(output, model, threads, machine, engine)
     rows = []
     for portion in batches(list(enumerate(chosen)), ITEMS, f"controls {model['name']}/{origin['items']['benchmark']['name']}", "item"):
         built, requests = [], []
@@ -72,7 +64,7 @@ def run(
                 trunk = [*prompt, *opening, *entry[-1]]
                 built.append((item, *entry))
                 requests.append(ScoreRequest(trunk, [len(trunk)], suffix))
-        for (item, control, place, stated, reasoning), scores in zip(built, stored.score(requests, candidates), strict=True):
+        for (item, control, place, stated, reasoning), scores in zip(built, engine.score(requests, candidates), strict=True):
             labels = prompts.labels(len(item["options"]))
             logprobs = dict(zip(candidates, scores[0].tolist(), strict=True))
             readout = read(logprobs, spelled, labels, item["answer"], settings["readouts"]["low_mass"], f"{item['item_id']} {control} {place}")
@@ -90,7 +82,7 @@ def run(
                     "correct": readout.correct,
                 }
             )
-    meta = tables.metadata("controls", study, settings, tokenizer=tokenizer_hash(tokenizer), **stored.facts)
+    meta = tables.metadata("controls", study, settings, tokenizer=tokenizer_hash(tokenizer), **engine.facts)
     tables.write(tables.frame_of(rows, tables.Controls), output, tables.Controls, meta)
 
 

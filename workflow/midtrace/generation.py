@@ -1,6 +1,7 @@
 """Stage 2: raw traces of an arm and replicate: token ids as sampled, split by ids. Answers are read in :mod:`midtrace.answers`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,13 @@ from midtrace.engines import Engine, GenerateRequest, Sampling
 from midtrace.errors import InputError
 from midtrace.logs import batches
 from midtrace.seeds import trace_seed
-from midtrace.store import StoredEngine
+from midtrace.shard import WHOLE, Shard
 from midtrace.vocabulary import context_length, load_tokenizer, tokenizer_hash
 
 ROOM = 64  # tokens of the context that a trace leaves for a forced close and a short answer
 
 
-def generate(
-    items: str | Path,
-    output: str | Path,
-    study: str,
-    settings: Mapping[str, Any],
-    batch: int,
-    threads: int = 1,
-    engine: Engine | None = None,
-    machine: Mapping[str, Any] | None = None,
-) -> None:
+def run(items: str | Path, output: str | Path, study: str, settings: Mapping[str, Any], batch: int, engine: Engine) -> None:
     """Sample one trace per item and write the raw traces.
 
     Parameters
@@ -37,27 +29,41 @@ def generate(
         Name of the study; see :func:`midtrace.config.traces_settings`.
     batch
         Sequences per batch: what a killed job loses at most.
-    threads
-        CPU threads of the engine.
     engine
-        For tests; by default the engine that the model names.
-    machine
-        Where and how the engine runs; see :func:`midtrace.engines.load`.
+        Where the tokens come from.
     """
-    frame = tables.read(items, tables.Items, settings["items"])
+    inputs = Inputs.read(items, settings)
+    meta = tables.metadata("traces", study, settings, tokenizer=tokenizer_hash(inputs.tokenizer), stop_ids=inputs.stops)
+    tables.write_rows(rows(inputs, settings, batch, engine), output, tables.RawTraces, lambda: {**meta, **engine.facts})
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the engine is asked: a request per item, in the order of the items."""
+
+    requests: dict[str, GenerateRequest]
+    tokenizer: Any
+    dialect: dialects.Dialect
+    stops: list[int]
+
+    @classmethod
+    def read(cls, items: str | Path, settings: Mapping[str, Any]) -> "Inputs":
+        """Read the items and render their prompts."""
+        frame, model = tables.read(items, tables.Items, settings["items"]), settings["model"]
+        dialect, tokenizer = dialects.get(model["dialect"]), load_tokenizer(model)
+        requests = build_requests(frame, settings, dialect, tokenizer, context_length(model))
+        return cls(requests, tokenizer, dialect, dialects.stop_ids(tokenizer, dialect))
+
+
+def rows(inputs: Inputs, settings: Mapping[str, Any], batch: int, engine: Engine, shard: Shard = WHOLE) -> Iterator[Iterator[dict[str, Any]]]:
+    """The raw traces of a shard of the items, batch by batch: when one is given, the engine has done its part of it."""
     model = settings["model"]
-    dialect, tokenizer = dialects.get(model["dialect"]), load_tokenizer(model)
-    stops = dialects.stop_ids(tokenizer, dialect)
-    requests = build_requests(frame, settings, dialect, tokenizer, context_length(model))
-    meta = tables.metadata("traces", study, settings, tokenizer=tokenizer_hash(tokenizer), stop_ids=stops)
-    stored = StoredEngine(output, model, threads, machine, engine)
-    label = f"traces {model['name']}/{settings['items']['benchmark']['name']}/{settings['arm']['name']}/r{settings['replicate']}"
-    rows = []
-    for names in batches(frame["item_id"].to_list(), batch, label, "trace"):
-        generations = stored.generate([requests[name] for name in names], Sampling(**model["sampling"]), stops)
-        for name, generation in zip(names, generations, strict=True):
-            rows.append(trace_row(name, requests[name], generation, settings, dialect, tokenizer))
-    tables.write(tables.frame_of(rows, tables.RawTraces), output, tables.RawTraces, {**meta, **stored.facts})
+    label = f"traces {model['name']}/{settings['items']['benchmark']['name']}/{settings['arm']['name']}/r{settings['replicate']}{shard}"
+    for names in batches(shard.of(list(inputs.requests)), batch, label, "trace"):
+        requests = [inputs.requests[name] for name in names]
+        generations = engine.generate(requests, Sampling(**model["sampling"]), inputs.stops)
+        answered = zip(names, requests, generations, strict=True)
+        yield (trace_row(name, request, one, settings, inputs.dialect, inputs.tokenizer) for name, request, one in answered)
 
 
 def build_requests(

@@ -16,7 +16,7 @@ from midtrace.errors import InputError
 from midtrace.logs import batches
 from midtrace.replay import cuts_of, prefix_ids, sentence_ends
 from midtrace.seeds import interruption_seed
-from midtrace.store import StoredEngine
+from midtrace.shard import WHOLE, Shard
 from midtrace.vocabulary import context_length, load_tokenizer, tokenizer_hash
 
 
@@ -131,9 +131,7 @@ def run(
     study: str,
     settings: Mapping[str, Any],
     batch: int,
-    threads: int = 1,
-    engine: Engine | None = None,
-    machine: Mapping[str, Any] | None = None,
+    engine: Engine,
 ) -> None:
     """Interrupt the traces of an arm and replicate with one intervention and write the raw interruptions.
 
@@ -149,32 +147,29 @@ def run(
         Name of the study; see :func:`midtrace.interruption_config.interruption_settings`.
     batch
         Traces per batch.
-    threads
-        CPU threads of the engine.
     engine
-        For tests.
-    machine
-        Where and how the engine runs; see :func:`midtrace.engines.load`.
+        Where tokens and log-probabilities come from.
 
     Raises
     ------
     InputError
         If no trace can be interrupted, or the intervention would insert nothing.
     """
-    subject = Subject.read(items, traces, settings)
+    inputs = Inputs.read(items, traces, settings)
+    meta = tables.metadata("interruptions", study, settings, tokenizer=tokenizer_hash(inputs.tokenizer), suffix_ids=inputs.suffix)
+    tables.write_rows(rows(inputs, settings, batch, engine), output, tables.RawInterruptions, lambda: {**meta, **engine.facts})
+
+
+def rows(inputs: "Inputs", settings: Mapping[str, Any], batch: int, engine: Engine, shard: Shard = WHOLE) -> Iterator[Iterator[dict[str, Any]]]:
+    """The raw interruptions of a shard of the traces, batch by batch: when one is given, the engine has done its part of it."""
     model, origin = settings["traces"]["model"], settings["traces"]
-    meta = tables.metadata("interruptions", study, settings, tokenizer=tokenizer_hash(subject.tokenizer), suffix_ids=subject.suffix)
-    stored = StoredEngine(output, model, threads, machine, engine)
-    label = (
-        f"{settings['intervention']['name']} {model['name']}/{settings['items']['benchmark']['name']}/{origin['arm']['name']}/r{origin['replicate']}"
-    )
-    rows = []
-    for names in batches([name for name in subject.traces if subject.cuts[name]], batch, label, "trace"):
-        jobs = [job for name in names for job in subject.jobs(name)]
-        generations = stored.generate([job.request for job in jobs], Sampling(**model["sampling"]), subject.stops)
-        choices = subject.probe(names, stored)
-        rows += [subject.row(job, generation, choices) for job, generation in zip(jobs, generations, strict=True)]
-    tables.write(tables.frame_of(rows, tables.RawInterruptions), output, tables.RawInterruptions, {**meta, **stored.facts})
+    name = f"{model['name']}/{settings['items']['benchmark']['name']}/{origin['arm']['name']}/r{origin['replicate']}"
+    interrupted = [trace for trace in shard.of(list(inputs.traces)) if inputs.cuts[trace]]
+    for names in batches(interrupted, batch, f"{settings['intervention']['name']} {name}{shard}", "trace"):
+        jobs = [job for name in names for job in inputs.jobs(name)]
+        generations = engine.generate([job.request for job in jobs], Sampling(**model["sampling"]), inputs.stops)
+        choices = inputs.probe(names, engine)
+        yield (inputs.row(job, generation, choices) for job, generation in zip(jobs, generations, strict=True))
 
 
 @dataclass(frozen=True)
@@ -188,7 +183,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Subject:
+class Inputs:
     """The traces to interrupt and all that it takes: items and traces by id, cuts by trace, the probe's spellings and forced close."""
 
     settings: Mapping[str, Any]
@@ -203,7 +198,7 @@ class Subject:
     suffix: list[int]
 
     @classmethod
-    def read(cls, items: str | Path, traces: str | Path, settings: Mapping[str, Any]) -> "Subject":
+    def read(cls, items: str | Path, traces: str | Path, settings: Mapping[str, Any]) -> "Inputs":
         """Read the tables and refuse foreign ones, before a model is loaded."""
         model = settings["traces"]["model"]
         dialect, tokenizer = dialects.get(model["dialect"]), load_tokenizer(model)

@@ -263,4 +263,4 @@ def _write_tests(drawn: pl.DataFrame, path: str | Path, benchmark: Mapping[str, 
                 benchmark["path"], f"item {next(iter(missing.values()))}", "has lost its tests", "a source that does not change as it is read"
             )
 
-    tables.write_parts(parts(), path, tables.ItemTests, meta)
+    tables.write_parts(parts(), path, tables.ItemTests, lambda: meta)

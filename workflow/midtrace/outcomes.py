@@ -99,7 +99,7 @@ def run(inputs: Mapping[str, Sequence[str | Path]], output: str | Path, study: s
             if len(frame):
                 yield frame
 
-    tables.write_parts(parts(), output, tables.Outcomes, tables.metadata("outcomes", study, settings))
+    tables.write_parts(parts(), output, tables.Outcomes, lambda: tables.metadata("outcomes", study, settings))
 
 
 STAGES: dict[str, tuple[type[dy.Schema], Callable[..., dict[str, Any]]]] = {

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from midtrace.errors import InputError
 from midtrace.logs import batches
 from midtrace.replay import prefix_ids
 from midtrace.seeds import stable_hash
-from midtrace.store import StoredEngine
+from midtrace.shard import WHOLE, Shard
 from midtrace.vocabulary import load_tokenizer, require_context, tokenizer_hash
 
 QUOTING = "()[]{}<>*_`\"'$.:,"
@@ -192,9 +192,7 @@ def run(
     study: str,
     settings: Mapping[str, Any],
     batch: int,
-    threads: int = 1,
-    engine: Engine | None = None,
-    machine: Mapping[str, Any] | None = None,
+    engine: Engine,
 ) -> None:
     """Write ``readouts/...``: every cut of an arm and replicate in every context.
 
@@ -208,23 +206,28 @@ def run(
         Name of the study; see :func:`midtrace.config.probe_settings`.
     batch
         Traces per batch.
-    threads
-        CPU threads of the engine.
     engine
-        For tests.
-    machine
-        Where and how the engine runs; see :func:`midtrace.engines.load`.
+        Where the log-probabilities come from.
     """
     inputs = Inputs.read(items, traces, cuts, settings)
-    require_context(inputs.model, str(traces), inputs.longest() + 1)
+    facts = {"tokenizer": tokenizer_hash(inputs.tokenizer), "suffix_ids": inputs.suffix, "spellings": spellings_of(inputs, settings)}
+    meta = tables.metadata("probe", study, settings, **facts)
+    tables.write_rows(rows(inputs, settings, batch, engine), output, tables.Readouts, lambda: {**meta, **engine.facts})
+
+
+def spellings_of(inputs: "Inputs", settings: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The spellings of every label that some item has."""
     labels = prompts.labels(max(len(item["options"]) for item in inputs.items.values()))
-    spelled = spellings(inputs.tokenizer, labels, settings["readouts"]["spellings"] == "extended")
+    return spellings(inputs.tokenizer, labels, settings["readouts"]["spellings"] == "extended")
+
+
+def rows(inputs: "Inputs", settings: Mapping[str, Any], batch: int, engine: Engine, shard: Shard = WHOLE) -> Iterator[Iterator[dict[str, Any]]]:
+    """The readouts of a shard of the traces, batch by batch: when one is given, the engine has done its part of it."""
+    require_context(inputs.model, inputs.source, inputs.longest() + 1)
+    spelled = spellings_of(inputs, settings)
     candidates = sorted({i for ids in spelled.values() for i in ids})
-    meta = tables.metadata("probe", study, settings, tokenizer=tokenizer_hash(inputs.tokenizer), suffix_ids=inputs.suffix, spellings=spelled)
-    stored = StoredEngine(output, inputs.model, threads, machine, engine)
-    label = f"probe {inputs.model['name']}/{inputs.arm}/r{settings['replay']['traces']['replicate']}"
-    rows = []
-    for names in batches(list(inputs.cuts), batch, label, "trace"):
+    label = f"probe {inputs.model['name']}/{inputs.arm}/r{settings['replay']['traces']['replicate']}{shard}"
+    for names in batches(shard.of(list(inputs.cuts)), batch, label, "trace"):
         jobs, requests = [], []
         for name in names:
             for context_arm, lengths in inputs.lengths(name).items():
@@ -232,32 +235,32 @@ def run(
                 jobs.append((name, context_arm, lengths))
                 base = len(prompt) + inputs.traces[name]["reasoning_start"]
                 requests.append(ScoreRequest(trunk, [base + n for n in lengths], inputs.suffix))
-        table = {
-            (name, arm, n): dict(zip(candidates, row.tolist(), strict=True))
-            for (name, arm, lengths), array in zip(jobs, stored.score(requests, candidates), strict=True)
+        found = {
+            (name, arm, n): row
+            for (name, arm, lengths), array in zip(jobs, engine.score(requests, candidates), strict=True)
             for n, row in zip(lengths, array, strict=True)
         }
-        for name in names:
-            item = inputs.items[inputs.traces[name]["item_id"]]
-            for cut in inputs.cuts[name]:
-                for context, arm in contexts_of(cut, inputs.arm, inputs.commons):
-                    readout = read(
-                        table[name, arm, cut["n_tokens"]],
-                        spelled,
-                        labels[: len(item["options"])],
-                        item["answer"],
-                        settings["readouts"]["low_mass"],
-                        f"{name} {cut['cut_id']}",
-                    )
-                    rows.append({**cut, "context": context, "context_arm": arm, **vars(readout)})
-    frame = tables.frame_of([{key: row[key] for key in tables.Readouts.column_names()} for row in rows], tables.Readouts)
-    tables.write(frame, output, tables.Readouts, {**meta, **stored.facts})
+        yield _readouts(inputs, names, found, candidates, spelled, settings["readouts"]["low_mass"])
+
+
+def _readouts(
+    inputs: "Inputs", names: Sequence[str], found: Mapping[tuple, Any], candidates: Sequence[int], spelled: Mapping[str, list[int]], low_mass: float
+) -> Iterator[dict[str, Any]]:
+    for name in names:
+        item = inputs.items[inputs.traces[name]["item_id"]]
+        labels = prompts.labels(len(item["options"]))
+        for cut in inputs.cuts[name]:
+            for context, arm in contexts_of(cut, inputs.arm, inputs.commons):
+                logprobs = dict(zip(candidates, found[name, arm, cut["n_tokens"]].tolist(), strict=True))
+                readout = read(logprobs, spelled, labels, item["answer"], low_mass, f"{name} {cut['cut_id']}")
+                yield {**cut, "context": context, "context_arm": arm, **vars(readout)}
 
 
 @dataclass(frozen=True)
 class Inputs:
     """What probe and continuations read: items and traces by id, cuts by trace, prompts by (item, context arm), the forced close."""
 
+    source: str
     items: dict[str, dict[str, Any]]
     traces: dict[str, dict[str, Any]]
     cuts: dict[str, list[dict[str, Any]]]
@@ -285,7 +288,7 @@ class Inputs:
         commons = {partner: entry["name"] for partner, entry in settings["contexts"].items()}
         rendered = context_prompts(by_item, by_trace, settings, dialect, tokenizer, "imported" in meta)
         suffix = prompts.closing_ids(dialect, settings["stem"], tokenizer)
-        return cls(by_item, by_trace, grouped, rendered, suffix, origin["model"], origin["arm"]["name"], commons, tokenizer, dialect)
+        return cls(str(traces), by_item, by_trace, grouped, rendered, suffix, origin["model"], origin["arm"]["name"], commons, tokenizer, dialect)
 
     def lengths(self, trace_id: str) -> dict[str, list[int]]:
         """Context arm -> the distinct prefix lengths (reasoning tokens) to be read in it."""

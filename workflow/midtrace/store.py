@@ -5,7 +5,7 @@ A result belongs to its request: token ids, seed, sampling, candidates. So a kil
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,36 +30,27 @@ class StoredEngine:
     Parameters
     ----------
     output
-        The file that the job will write. Results are kept in a hidden folder beside it, one for each model and each state of the engine's code.
-    model, threads, machine
-        See :func:`midtrace.engines.load`.
-    engine
-        For tests; by default the engine that the model names.
+        The file that the results are for. They are kept in a hidden folder beside it, one for each model and each state of the engine's code.
+    model
+        Settings of the model; see :func:`midtrace.engines.load`.
+    load
+        Gives the engine itself. Called once, when something is missing, with the folder and the number of requests that are.
     """
 
-    def __init__(
-        self,
-        output: str | Path,
-        model: Mapping[str, Any],
-        threads: int = 1,
-        machine: Mapping[str, Any] | None = None,
-        engine: Engine | None = None,
-    ):
-        name = model["engine"]
+    def __init__(self, output: str | Path, model: Mapping[str, Any], load: Callable[[Path, int], Engine]):
+        name = self._name = model["engine"]
         code = codedigest.digest(ENGINE_CODE / f"{name}.py", name)
         self.identity = {"model": {key: model[key] for key in MODEL if key in model}, "code": code}
         digest = hashlib.sha256(repr(sorted(tables.flatten(self.identity))).encode()).hexdigest()[:12]
         self.folder = Path(output).parent / f".{Path(output).name}.{digest}.store"
-        self._arguments = (model, threads, machine)
-        self._engine = engine
+        self._load = load
+        self._engine: Engine | None = None
         self._generations = _Kept(self.folder / "generations", tables.StoredGenerations, self.identity)
         self._scores = _Kept(self.folder / "scores", tables.StoredScores, self.identity)
 
-    @property
-    def engine(self) -> Engine:
-        """The engine itself, loaded now if it was not."""
+    def _loaded(self, missing: int) -> Engine:
         if self._engine is None:
-            self._engine = engines.load(*self._arguments)
+            self._engine = self._load(self.folder, missing)
         return self._engine
 
     @property
@@ -69,7 +60,7 @@ class StoredEngine:
         for facts in (*self._generations.facts, *self._scores.facts):
             for key, value in facts.items():
                 found.setdefault(key, {})[str(value)] = None
-        return {key: "; ".join(values) for key, values in found.items()} or {"engine": self._arguments[0]["engine"]}
+        return {key: "; ".join(values) for key, values in found.items()} or {"engine": self._name}
 
     def generate(self, requests: Sequence[GenerateRequest], sampling: Sampling, stop_ids: Sequence[int]) -> list[Generation]:
         """See :meth:`midtrace.engines.Engine.generate`."""
@@ -77,9 +68,10 @@ class StoredEngine:
         names = [_digest(asked, repr((r.max_tokens, r.seed)).encode(), r.prompt_ids) for r in requests]
         missing = {name: request for name, request in zip(names, requests, strict=True) if request.max_tokens and name not in self._generations}
         if missing:
-            done = self.engine.generate(list(missing.values()), sampling, stop_ids)
+            engine = self._loaded(len(missing))
+            done = engine.generate(list(missing.values()), sampling, stop_ids)
             rows = [{"request": name, "ids": g.ids, "finish_reason": g.finish_reason} for name, g in zip(missing, done, strict=True)]
-            self._generations.add(rows, self.engine.facts)
+            self._generations.add(rows, engine.facts)
         return [self._generation(name) if request.max_tokens else Generation([], "length") for name, request in zip(names, requests, strict=True)]
 
     def _generation(self, name: str) -> Generation:
@@ -96,10 +88,40 @@ class StoredEngine:
         ]
         missing = [(wanted, request) for wanted, request in zip(cuts, requests, strict=True) if wanted]
         if missing:
-            done = self.engine.score([ScoreRequest(request.trunk, list(wanted.values()), request.suffix) for wanted, request in missing], candidates)
+            engine = self._loaded(len(missing))
+            done = engine.score([ScoreRequest(request.trunk, list(wanted.values()), request.suffix) for wanted, request in missing], candidates)
             rows = {name: row.tolist() for (wanted, _), scores in zip(missing, done, strict=True) for name, row in zip(wanted, scores, strict=True)}
-            self._scores.add([{"request": name, "logprobs": logprobs} for name, logprobs in rows.items()], self.engine.facts)
+            self._scores.add([{"request": name, "logprobs": logprobs} for name, logprobs in rows.items()], engine.facts)
         return [np.array([self._scores.row(name)["logprobs"] for name in own]) for own in names]
+
+
+def engine_of(output: str, model: Mapping[str, Any], threads: int, machine: Mapping[str, Any], receipts: Sequence[str] = ()) -> StoredEngine:
+    """The engine of the job that writes a table: loaded when needed, or, where shards have done the work, not at all.
+
+    Parameters
+    ----------
+    output
+        The table.
+    model, threads, machine
+        See :func:`midtrace.engines.load`.
+    receipts
+        Of the shards that have worked for the table; none where this job does all.
+
+    Raises
+    ------
+    InputError
+        Later, when something is asked that the shards have not left: their store was deleted. The receipts are withdrawn, so that the next run
+        does it again.
+    """
+
+    def load(folder: Path, missing: int) -> Engine:
+        if not receipts:
+            return engines.load(model, threads, machine)
+        for receipt in receipts:
+            Path(receipt).unlink(missing_ok=True)
+        raise InputError(folder, "requests", f"{missing} that item shards had done are not there any more", "run again: the shards do them anew")
+
+    return StoredEngine(output, model, load)
 
 
 def _digest(asked: bytes, own: bytes, ids: Sequence[int]) -> str:

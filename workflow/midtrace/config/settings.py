@@ -163,7 +163,7 @@ def controls_settings(config: Mapping[str, Any], model: str, benchmark: str) -> 
 
 def outcomes_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What determines the outcomes: the config without what is only done with them."""
-    later = ("study", "inference", "validity", "planted", "interruptions", "plan", "code")
+    later = ("study", "inference", "validity", "planted", "interruptions", "plan", "code", "jobs")
     models = {name: _without_machine(entry) for name, entry in config["models"].items()}
     return _sorted({**{key: value for key, value in config.items() if key not in later}, "models": models, "code": code_settings(config)})
 

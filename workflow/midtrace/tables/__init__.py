@@ -1,6 +1,19 @@
 """Parquet tables: declared columns (:mod:`midtrace.tables.schemas`), and files that are whole or not there (:mod:`midtrace.tables.files`)."""
 
-from midtrace.tables.files import SCHEMA_VERSION, check_identity, conform, flatten, frame_of, metadata, read, read_metadata, scan, write, write_parts
+from midtrace.tables.files import (
+    SCHEMA_VERSION,
+    check_identity,
+    conform,
+    flatten,
+    frame_of,
+    metadata,
+    read,
+    read_metadata,
+    scan,
+    write,
+    write_parts,
+    write_rows,
+)
 from midtrace.tables.schemas import (
     CUT_KEYS,
     DECOMPOSITION,
@@ -58,4 +71,5 @@ __all__ = [
     "scan",
     "write",
     "write_parts",
+    "write_rows",
 ]

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from midtrace.errors import InputError
 
 SCHEMA_VERSION = 1
 METADATA_KEY = "midtrace"
+GROUP_ROWS = 1024  # rows of a table that are in memory at once, and of a row group on disk
 
 
 def metadata(stage: str, study: str, identity: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
@@ -113,10 +115,52 @@ def write(frame: pl.DataFrame, path: str | Path, schema: type[dy.Schema] | None,
         temporary.unlink(missing_ok=True)
 
 
-def write_parts(parts: Iterable[pl.DataFrame], path: str | Path, schema: type[dy.Schema], meta: Mapping[str, Any]) -> None:
+def write_rows(
+    portions: Iterable[Iterable[Mapping[str, Any]]],
+    path: str | Path,
+    schema: type[dy.Schema],
+    meta: Callable[[], Mapping[str, Any]],
+    expect_rows: bool = True,
+) -> None:
+    """Write a table as its rows come; memory holds ``GROUP_ROWS`` of them, and the file appears only when whole.
+
+    Parameters
+    ----------
+    portions
+        Row mappings, in portions of any size: the same rows give the same bytes. Keys that the schema does not name are left out.
+    path, schema
+        Where they go, and their declared schema.
+    meta
+        Gives the metadata (:func:`metadata`) when all rows are there.
+    expect_rows
+        Whether a table without rows is an error (a silent no-op upstream).
+    """
+    names, keys = schema.column_names(), schema.primary_key()
+    seen: set[tuple] = set()
+
+    def groups() -> Iterator[pl.DataFrame]:
+        rows = chain.from_iterable(portions)
+        while group := list(islice(rows, GROUP_ROWS)):
+            frame = frame_of([{name: row[name] for name in names} for row in group], schema)
+            for key in frame.select(keys).iter_rows():
+                if key in seen:
+                    raise InputError(path, f"columns {', '.join(keys)}", f"{key} occurs more than once", "each key once")
+                seen.add(key)
+            yield frame
+
+    write_parts(groups(), path, schema, meta, expect_rows)
+
+
+def write_parts(
+    parts: Iterable[pl.DataFrame],
+    path: str | Path,
+    schema: type[dy.Schema],
+    meta: Callable[[], Mapping[str, Any]],
+    expect_rows: bool = True,
+) -> None:
     """Write a table piece by piece, each checked; the file appears only when whole. As :func:`write`, for what does not fit in memory.
 
-    Keys are unique within each piece; the pieces must not share any.
+    Keys are unique within each piece; the pieces must not share any. ``meta`` is asked when all pieces are there.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,12 +169,12 @@ def write_parts(parts: Iterable[pl.DataFrame], path: str | Path, schema: type[dy
     try:
         for part in parts:
             table = conform(part, schema, path).to_arrow()
-            if writer is None:
-                stamped = table.schema.with_metadata({METADATA_KEY: json.dumps(meta, sort_keys=True)})
-                writer = pq.ParquetWriter(temporary, stamped, compression="zstd")
-            writer.write_table(table.cast(writer.schema))
-        if writer is None:
+            writer = writer or pq.ParquetWriter(temporary, table.schema, compression="zstd")
+            writer.write_table(table)
+        if writer is None and expect_rows:
             raise InputError(path, "rows", "0 rows would be written: the stage before produced nothing", "at least 1")
+        writer = writer or pq.ParquetWriter(temporary, schema.create_empty().to_arrow().schema, compression="zstd")
+        writer.add_key_value_metadata({METADATA_KEY: json.dumps(meta(), sort_keys=True)})
         writer.close()
         os.replace(temporary, path)
     finally:

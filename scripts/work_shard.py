@@ -1,0 +1,22 @@
+"""Do the engine's work for a shard of the items, of one table or of several."""
+
+from midtrace import logs, shards
+from midtrace.shard import Shard
+
+
+def main(stage: str, jobs: list[tuple[dict, str, dict]], receipt: str, shard: tuple[int, int], batch: int, threads: int, machine: dict) -> None:
+    """See :func:`midtrace.shards.work`."""
+    shards.work(stage, jobs, receipt, Shard(*shard), batch, threads, machine)
+
+
+if __name__ == "__main__":
+    with logs.to_log(snakemake.log[0]):
+        main(
+            snakemake.params.stage,
+            snakemake.params.jobs,
+            snakemake.output[0],
+            (int(snakemake.wildcards.shard), snakemake.params.shards),
+            snakemake.resources.batch,
+            snakemake.threads,
+            snakemake.params.machine,
+        )
