@@ -1,11 +1,12 @@
 # Paths and settings shared by all rules. No rule here.
 import hashlib
 import json
+import os
 import re
 from functools import cache, partial
 from pathlib import Path
 
-from midtrace import devices, interruption_config
+from midtrace import devices, interruption_config, serving
 from midtrace.figures import catalogue
 from midtrace.tables import DECOMPOSITION as TABLES
 from midtrace.tables import INTERRUPTIONS as INTERRUPTION_TABLES
@@ -22,6 +23,7 @@ INTERVENTIONS = interruption_config.interventions(config)
 SHARDS = config["jobs"]["shards"]
 PER_MODEL = config["jobs"]["engines"] == "per_model"
 SHARDED = SHARDS > 1 or PER_MODEL  # whether jobs of their own do the engine's work
+SERVED = [name for name in MODELS if config["jobs"]["engines"] == "service" and config["models"][name]["engine"] == "vllm"]
 NOTHING = "(?!)"  # a wildcard constraint that admits no name
 # Tables of interruptions that have a figure.
 FIGURE_TABLES = ("interruptions", "interruptions_leakage", "interruptions_errors")
@@ -83,16 +85,31 @@ def machine_of(wildcards, threads):
     return config["models"][wildcards.model]["machine"]
 
 
+def owner_of(wildcards, threads):
+    """A params function: this process, with which servers end. It asks for ``threads`` as :func:`machine_of` does."""
+    return serving.process(os.getpid())
+
+
 def env_of_engine(wildcards):
     """The conda environment that holds the engine of a model; a served model needs none of its own."""
-    name = "vllm" if config["models"][wildcards.model]["engine"] == "vllm" else "transformers"
+    name = "vllm" if config["models"][wildcards.model]["engine"] == "vllm" and wildcards.model not in SERVED else "transformers"
     return f"{workflow.basedir}/envs/{name}.yaml"
 
 
 def gpus_of_engine(wildcards):
     """A resources function: the GPUs that a job of a model asks for. A cluster profile overrides it: the machine that submits may have none."""
     model = config["models"][wildcards.model]
-    return 0 if model["engine"] == "server" else min(devices.gpus(), model["machine"].get("tensor_parallel_size", 1))
+    return 0 if model["engine"] == "server" or wildcards.model in SERVED else min(devices.gpus(), model["machine"].get("tensor_parallel_size", 1))
+
+
+def gpus_of_server(wildcards):
+    """A resources function: the GPUs of the server of a model."""
+    return min(devices.gpus(), config["models"][wildcards.model]["machine"].get("tensor_parallel_size", 1))
+
+
+def server_of(wildcards):
+    """The address of the server that keeps a model, where the config asks for one. Ancient: another server gives the same."""
+    return ancient(f"{RESULTS}/servers/{wildcards.model}.json") if wildcards.model in SERVED else []
 
 
 def gpus_of_table(wildcards):

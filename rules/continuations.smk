@@ -19,6 +19,7 @@ rule continue_cuts:
         traces=rules.generate_traces.output[0],
         cuts=rules.cut_traces.output[0],
         shards=item_shards("continuations"),
+        server=server_of,
     output:
         f"{RESULTS}/raw/continuations/{SHARD}.parquet",
     log:

@@ -8,6 +8,7 @@ rule read_controls:
     input:
         item_table=rules.sample_items.output[0],
         traces=reference_traces,
+        server=server_of,
     output:
         f"{RESULTS}/controls/{{model}}/{{benchmark}}.parquet",
     log:

@@ -22,6 +22,7 @@ rule interrupt_traces:
         item_table=rules.sample_items.output[0],
         traces=interrupted_traces,
         shards=item_shards("interruptions"),
+        server=server_of,
     output:
         f"{RESULTS}/raw/interruptions/{SHARD}/{{intervention}}.parquet",
     log:

@@ -17,6 +17,7 @@ rule probe_cuts:
         traces=rules.generate_traces.output[0],
         cuts=rules.cut_traces.output[0],
         shards=item_shards("probe"),
+        server=server_of,
     output:
         f"{RESULTS}/readouts/{SHARD}.parquet",
     log:

@@ -11,6 +11,7 @@ for stage in ENGINE_STAGES if SHARDED else ():
             f"{stage}_shard"
         input:
             shard_inputs(stage),
+            server=server_of,
         output:
             f"{RESULTS}/shards/{stage}/{shard_unit(stage)}/{{shard}}-of-{SHARDS}.json",
         log:

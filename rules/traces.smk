@@ -16,6 +16,7 @@ rule generate_traces:
     input:
         item_table=rules.sample_items.output[0],
         shards=item_shards("traces"),
+        server=server_of,
     output:
         f"{RESULTS}/raw/traces/{SHARD}.parquet",
     log:

@@ -20,5 +20,12 @@ if __name__ == "__main__":
             snakemake.params.study,
             snakemake.params.settings,
             snakemake.resources.batch,
-            store.engine_of(snakemake.output[0], model, snakemake.threads, snakemake.params.machine, snakemake.input.get("shards", [])),
+            store.engine_of(
+                snakemake.output[0],
+                model,
+                snakemake.threads,
+                snakemake.params.machine,
+                snakemake.input.get("shards"),
+                snakemake.input.get("server"),
+            ),
         )

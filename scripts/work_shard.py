@@ -4,9 +4,18 @@ from midtrace import logs, shards
 from midtrace.shard import Shard
 
 
-def main(stage: str, jobs: list[tuple[dict, str, dict]], receipt: str, shard: tuple[int, int], batch: int, threads: int, machine: dict) -> None:
+def main(
+    stage: str,
+    jobs: list[tuple[dict, str, dict]],
+    receipt: str,
+    shard: tuple[int, int],
+    batch: int,
+    threads: int,
+    machine: dict,
+    server: str | None = None,
+) -> None:
     """See :func:`midtrace.shards.work`."""
-    shards.work(stage, jobs, receipt, Shard(*shard), batch, threads, machine)
+    shards.work(stage, jobs, receipt, Shard(*shard), batch, threads, machine, server)
 
 
 if __name__ == "__main__":
@@ -19,4 +28,5 @@ if __name__ == "__main__":
             snakemake.resources.batch,
             snakemake.threads,
             snakemake.params.machine,
+            snakemake.input.get("server"),
         )

@@ -13,7 +13,7 @@ from midtrace.engines import ENGINES
 
 PACKAGE = Path(__file__).parent
 # Change how files are stored, logged or resumed, or refuse input; never what a result is.
-NEUTRAL = {"errors", "logs", "tables", "store", "shard", "shards", "codedigest", "config", "interruption_config"}
+NEUTRAL = {"errors", "logs", "tables", "store", "shard", "shards", "serving", "codedigest", "config", "interruption_config"}
 
 
 def digest(script: str | Path, engine: str | None = None) -> str:

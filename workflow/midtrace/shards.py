@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from midtrace import continuation, engines, generation, interruption, probe
+from midtrace import continuation, engines, generation, interruption, probe, serving
 from midtrace.engines import Engine
 from midtrace.shard import Shard
 from midtrace.store import StoredEngine
@@ -44,6 +44,7 @@ def work(
     batch: int,
     threads: int,
     machine: Mapping[str, Any],
+    server: str | None = None,
 ) -> None:
     """Have one engine do a shard of some tables of one model, and leave a receipt.
 
@@ -58,14 +59,15 @@ def work(
         Written when all is done: a JSON file that says what.
     shard, batch
         Which rows, and how many of them go to the engine at once.
-    threads, machine
-        See :func:`midtrace.engines.load`.
+    threads, machine, server
+        See :func:`midtrace.store.engine_of`.
     """
     tools = STAGES[stage]
 
     @cache
     def engine() -> Engine:
-        return engines.load(tools.origin(jobs[0][2])["model"], threads, machine)
+        model = tools.origin(jobs[0][2])["model"]
+        return serving.load(model, server) if server else engines.load(model, threads, machine)
 
     for inputs, output, settings in jobs:
         stored = StoredEngine(output, tools.origin(settings)["model"], lambda folder, missing: engine())

@@ -15,7 +15,7 @@ import dataframely as dy
 import numpy as np
 import polars as pl
 
-from midtrace import codedigest, engines, tables
+from midtrace import codedigest, engines, serving, tables
 from midtrace.engines import Engine, GenerateRequest, Generation, Sampling, ScoreRequest
 from midtrace.errors import InputError
 
@@ -95,7 +95,9 @@ class StoredEngine:
         return [np.array([self._scores.row(name)["logprobs"] for name in own]) for own in names]
 
 
-def engine_of(output: str, model: Mapping[str, Any], threads: int, machine: Mapping[str, Any], receipts: Sequence[str] = ()) -> StoredEngine:
+def engine_of(
+    output: str, model: Mapping[str, Any], threads: int, machine: Mapping[str, Any], receipts: Sequence[str] = (), server: str | None = None
+) -> StoredEngine:
     """The engine of the job that writes a table: loaded when needed, or, where shards have done the work, not at all.
 
     Parameters
@@ -106,6 +108,8 @@ def engine_of(output: str, model: Mapping[str, Any], threads: int, machine: Mapp
         See :func:`midtrace.engines.load`.
     receipts
         Of the shards that have worked for the table; none where this job does all.
+    server
+        Address of the server that keeps the model; None: this job loads it.
 
     Raises
     ------
@@ -116,7 +120,7 @@ def engine_of(output: str, model: Mapping[str, Any], threads: int, machine: Mapp
 
     def load(folder: Path, missing: int) -> Engine:
         if not receipts:
-            return engines.load(model, threads, machine)
+            return serving.load(model, server) if server else engines.load(model, threads, machine)
         for receipt in receipts:
             Path(receipt).unlink(missing_ok=True)
         raise InputError(folder, "requests", f"{missing} that item shards had done are not there any more", "run again: the shards do them anew")

