@@ -49,6 +49,7 @@ rule decompose:
     params:
         study=config["study"],
         settings=settings_of("analysis"),
+        interruptions=interruption_tables(),
         planted=config["planted"],
         code=code_of("decompose.py"),
     message:
