@@ -40,7 +40,6 @@ include: "rules/decomposition.smk"
 include: "rules/claims.smk"
 include: "rules/figures.smk"
 include: "rules/report.smk"
-include: "rules/servers.smk"
 include: "rules/shards.smk"
 include: "rules/plan.smk"
 

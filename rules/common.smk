@@ -85,9 +85,15 @@ def machine_of(wildcards, threads):
     return config["models"][wildcards.model]["machine"]
 
 
-def owner_of(wildcards, threads):
-    """A params function: this process, with which servers end. It asks for ``threads`` as :func:`machine_of` does."""
-    return serving.process(os.getpid())
+def service_of(wildcards, threads):
+    """A params function: where a model is served for the time of this run, or None. It asks for ``threads`` as :func:`machine_of` does."""
+    if wildcards.model not in SERVED:
+        return None
+    return {
+        "address": f"{RESULTS}/servers/{wildcards.model}.json",
+        "log": f"{LOGS}/servers/{wildcards.model}.log",
+        "owner": serving.process(os.getpid()),
+    }
 
 
 def env_of_engine(wildcards):
@@ -100,16 +106,6 @@ def gpus_of_engine(wildcards):
     """A resources function: the GPUs that a job of a model asks for. A cluster profile overrides it: the machine that submits may have none."""
     model = config["models"][wildcards.model]
     return 0 if model["engine"] == "server" or wildcards.model in SERVED else min(devices.gpus(), model["machine"].get("tensor_parallel_size", 1))
-
-
-def gpus_of_server(wildcards):
-    """A resources function: the GPUs of the server of a model."""
-    return min(devices.gpus(), config["models"][wildcards.model]["machine"].get("tensor_parallel_size", 1))
-
-
-def server_of(wildcards):
-    """The address of the server that keeps a model, where the config asks for one. Ancient: another server gives the same."""
-    return ancient(f"{RESULTS}/servers/{wildcards.model}.json") if wildcards.model in SERVED else []
 
 
 def gpus_of_table(wildcards):
@@ -253,18 +249,61 @@ def report_templates():
     return sorted(path for path in folder.iterdir() if path.suffix in (".j2", ".css"))
 
 
-# Of each stage of the engine: the folder of its tables, its settings, the script of its rule, and the tables that the study needs.
+if SERVED:
+    _asked = sum(config["models"][name]["machine"].get("tensor_parallel_size", 1) for name in SERVED)
+    if 0 < devices.gpus() < _asked:
+        sys.exit(
+            f"midtrace: error: config: jobs.engines: service keeps the servers of all models at once, which takes {_asked} GPUs, and here are "
+            f"{devices.gpus()}; allowed: per_model, or fewer models at a time (run.models)"
+        )
+
+
+# Of each stage of the engine: the folder of its tables, their settings, the script that makes one.
 ENGINE_STAGES = {
-    "traces": ("raw/traces", study_config.traces_settings, "generate_traces.py", [*shards("raw/traces"), *interruption_base_traces()]),
-    "probe": ("readouts", study_config.probe_settings, "probe_cuts.py", shards("readouts", CHOICE_BENCHMARKS)),
-    "continuations": ("raw/continuations", study_config.continuation_settings, "continue_cuts.py", shards("raw/continuations")),
-    "interruptions": (
-        "raw/interruptions",
-        interruption_config.interruption_settings,
-        "interrupt_traces.py",
-        interruption_shards("raw/interruptions"),
-    ),
+    "traces": ("raw/traces", study_config.traces_settings, "generate_traces.py"),
+    "probe": ("readouts", study_config.probe_settings, "probe_cuts.py"),
+    "continuations": ("raw/continuations", study_config.continuation_settings, "continue_cuts.py"),
+    "interruptions": ("raw/interruptions", interruption_config.interruption_settings, "interrupt_traces.py"),
 }
+
+
+@cache
+def engine_tables(stage):
+    """The tables of a stage of the engine, by (model, benchmark, arm, replicate) and, of interruptions, the intervention."""
+    folder = ENGINE_STAGES[stage][0]
+    if stage == "interruptions":
+        paths = interruption_shards(folder)
+    else:
+        paths = shards(folder, CHOICE_BENCHMARKS if stage == "probe" else BENCHMARKS) + interruption_base_traces() * (stage == "traces")
+    names = {path: path.removeprefix(f"{RESULTS}/{folder}/").removesuffix(".parquet").split("/") for path in paths}
+    return {(*parts[:3], parts[3].removeprefix("r"), *parts[4:]): path for path, parts in names.items()}
+
+
+@cache
+def table_settings(stage, key):
+    """The settings of a table."""
+    return ENGINE_STAGES[stage][1](config, *key)
+
+
+@cache
+def table_identity(stage, key):
+    """A digest of what decides a table: settings and code."""
+    code = codedigest.digest(f"{workflow.basedir}/scripts/{ENGINE_STAGES[stage][2]}", config["models"][key[0]]["engine"])
+    text = json.dumps([table_settings(stage, key), code], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def table_inputs(stage, key):
+    """The files that a table is made from, by the names that its stage has for them."""
+    model, benchmark, arm, replicate = key[:4]
+    run = f"{arm}/r{replicate}.parquet"
+    inputs = {"items": f"{RESULTS}/items/{benchmark}.parquet"}
+    if stage == "interruptions":
+        base = interruption_config.base(config, benchmark, key[4])
+        inputs["traces"] = f"{RESULTS}/raw/traces/{model}/{base}/{run}"
+    elif stage != "traces":
+        inputs |= {"traces": f"{RESULTS}/raw/traces/{model}/{benchmark}/{run}", "cuts": f"{RESULTS}/cuts/{model}/{benchmark}/{run}"}
+    return inputs
 
 
 def shard_unit(stage):
@@ -272,67 +311,66 @@ def shard_unit(stage):
     return "{model}" if PER_MODEL else SHARD + "/{intervention}" * (stage == "interruptions")
 
 
-def item_shards(stage):
-    """An input function: the receipts of the item shards of a table, or nothing where the job of the table does all itself.
+def tables_of_unit(stage, wildcards):
+    """The keys of the tables that a job of item shards works for."""
+    return [key for key in engine_tables(stage) if key[0] == wildcards.model] if PER_MODEL else [tuple(wildcards)[:-1]]
 
-    Ancient: a receipt that is written anew (because another table of the model has changed) says nothing new of this table.
-    """
 
-    def receipts(wildcards):
+@cache
+def said(receipt):
+    """What a receipt says is done: the tables, each with its identity."""
+    try:
+        return json.loads(Path(receipt).read_text())["tables"]
+    except (OSError, ValueError, KeyError):
+        return {}
+
+
+def receipts_of(stage):
+    """A params function: the receipts of the item shards of a table. It asks for ``threads`` as :func:`machine_of` does."""
+
+    def receipts(wildcards, threads):
         unit = shard_unit(stage).format(**wildcards)
-        return [ancient(f"{RESULTS}/shards/{stage}/{unit}/{shard}-of-{SHARDS}.json") for shard in range(SHARDS)] if SHARDED else []
+        return [f"{RESULTS}/shards/{stage}/{unit}/{shard}-of-{SHARDS}.json" for shard in range(SHARDS)] if SHARDED else []
 
     return receipts
 
 
-@cache
-def shard_tables(stage, unit):
-    """(inputs, table, key) of the tables that a job of item shards works for. The key: model, benchmark, arm, replicate (, intervention)."""
-    folder, _, _, tables = ENGINE_STAGES[stage]
-    found = []
-    for table in dict.fromkeys(tables):
-        path = table.removeprefix(f"{RESULTS}/{folder}/").removesuffix(".parquet")
-        if path != unit and not path.startswith(f"{unit}/"):
-            continue
-        model, benchmark, arm, run, *intervention = path.split("/")
-        inputs = {"items": f"{RESULTS}/items/{benchmark}.parquet"}
-        if intervention:
-            base = interruption_config.base(config, benchmark, *intervention)
-            inputs["traces"] = f"{RESULTS}/raw/traces/{model}/{base}/{arm}/{run}.parquet"
-        elif stage != "traces":
-            inputs |= {"traces": f"{RESULTS}/raw/traces/{path}.parquet", "cuts": f"{RESULTS}/cuts/{path}.parquet"}
-        found.append((inputs, table, (model, benchmark, arm, run.removeprefix("r"), *intervention)))
-    return found
+def item_shards(stage):
+    """An input function: the item shards that a table waits for; those whose receipt names the table as it is to be have nothing to do.
+
+    If they stayed inputs, a change of one table of a model would write all others again.
+    """
+    receipts = receipts_of(stage)
+
+    def waiting(wildcards):
+        key = tuple(wildcards)
+        return [receipt for receipt in receipts(wildcards, 1) if said(receipt).get(engine_tables(stage)[key]) != table_identity(stage, key)]
+
+    return waiting
 
 
 def shard_inputs(stage):
     """An input function: all that a job of item shards reads."""
 
     def inputs(wildcards):
-        tables = shard_tables(stage, shard_unit(stage).format(**wildcards))
-        return list(dict.fromkeys(path for read, _, _ in tables for path in read.values()))
+        return list(dict.fromkeys(path for key in tables_of_unit(stage, wildcards) for path in table_inputs(stage, key).values()))
 
     return inputs
 
 
-def shard_identity(stage):
-    """A params function: a digest of the settings of all tables that a job of item shards works for."""
-    make = cache(partial(ENGINE_STAGES[stage][1], config))
+def shard_tables(stage):
+    """A params function: the tables that a job of item shards works for, each with its identity."""
 
-    def identity(wildcards):
-        tables = shard_tables(stage, shard_unit(stage).format(**wildcards))
-        text = json.dumps([make(*key) for _, _, key in tables], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+    def tables(wildcards):
+        return {engine_tables(stage)[key]: table_identity(stage, key) for key in tables_of_unit(stage, wildcards)}
 
-    return identity
+    return tables
 
 
 def shard_jobs(stage):
-    """A params function: (inputs, table, settings) of each table. It asks for ``threads``, so Snakemake records the digest instead."""
-    make = cache(partial(ENGINE_STAGES[stage][1], config))
+    """A params function: (inputs, table, settings) of each. It asks for ``threads``, so Snakemake records the identities instead."""
 
     def jobs(wildcards, threads):
-        tables = shard_tables(stage, shard_unit(stage).format(**wildcards))
-        return [(read, table, make(*key)) for read, table, key in tables]
+        return [(table_inputs(stage, key), engine_tables(stage)[key], table_settings(stage, key)) for key in tables_of_unit(stage, wildcards)]
 
     return jobs

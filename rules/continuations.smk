@@ -19,7 +19,6 @@ rule continue_cuts:
         traces=rules.generate_traces.output[0],
         cuts=rules.cut_traces.output[0],
         shards=item_shards("continuations"),
-        server=server_of,
     output:
         f"{RESULTS}/raw/continuations/{SHARD}.parquet",
     log:
@@ -34,7 +33,9 @@ rule continue_cuts:
     params:
         study=config["study"],
         settings=settings_of("continuation"),
+        receipts=receipts_of("continuations"),
         machine=machine_of,
+        service=service_of,
         code=code_of("continue_cuts.py"),
     message:
         f"continue_cuts {JOB}"

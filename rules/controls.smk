@@ -8,7 +8,6 @@ rule read_controls:
     input:
         item_table=rules.sample_items.output[0],
         traces=reference_traces,
-        server=server_of,
     output:
         f"{RESULTS}/controls/{{model}}/{{benchmark}}.parquet",
     log:
@@ -21,6 +20,7 @@ rule read_controls:
         study=config["study"],
         settings=settings_of("controls"),
         machine=machine_of,
+        service=service_of,
         code=code_of("read_controls.py"),
     message:
         "read_controls {wildcards.model}/{wildcards.benchmark}"

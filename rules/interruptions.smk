@@ -22,7 +22,6 @@ rule interrupt_traces:
         item_table=rules.sample_items.output[0],
         traces=interrupted_traces,
         shards=item_shards("interruptions"),
-        server=server_of,
     output:
         f"{RESULTS}/raw/interruptions/{SHARD}/{{intervention}}.parquet",
     log:
@@ -37,7 +36,9 @@ rule interrupt_traces:
     params:
         study=config["study"],
         settings=settings_of("interruption", interruption_config),
+        receipts=receipts_of("interruptions"),
         machine=machine_of,
+        service=service_of,
         code=code_of("interrupt_traces.py"),
     message:
         f"interrupt_traces {JOB}/{{wildcards.intervention}}"

@@ -17,7 +17,6 @@ rule probe_cuts:
         traces=rules.generate_traces.output[0],
         cuts=rules.cut_traces.output[0],
         shards=item_shards("probe"),
-        server=server_of,
     output:
         f"{RESULTS}/readouts/{SHARD}.parquet",
     log:
@@ -32,7 +31,9 @@ rule probe_cuts:
     params:
         study=config["study"],
         settings=settings_of("probe"),
+        receipts=receipts_of("probe"),
         machine=machine_of,
+        service=service_of,
         code=code_of("probe_cuts.py"),
     message:
         f"probe_cuts {JOB}"

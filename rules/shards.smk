@@ -11,7 +11,6 @@ for stage in ENGINE_STAGES if SHARDED else ():
             f"{stage}_shard"
         input:
             shard_inputs(stage),
-            server=server_of,
         output:
             f"{RESULTS}/shards/{stage}/{shard_unit(stage)}/{{shard}}-of-{SHARDS}.json",
         log:
@@ -26,10 +25,10 @@ for stage in ENGINE_STAGES if SHARDED else ():
         params:
             stage=stage,
             shards=SHARDS,
-            identity=shard_identity(stage),
+            tables=shard_tables(stage),
             jobs=shard_jobs(stage),
             machine=machine_of,
-            code=code_of(ENGINE_STAGES[stage][2]),
+            service=service_of,
         message:
             f"{stage}_shard {shard_unit(stage).replace('{', '{wildcards.')} {{wildcards.shard}} of {SHARDS}"
         script:

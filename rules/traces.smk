@@ -16,7 +16,6 @@ rule generate_traces:
     input:
         item_table=rules.sample_items.output[0],
         shards=item_shards("traces"),
-        server=server_of,
     output:
         f"{RESULTS}/raw/traces/{SHARD}.parquet",
     log:
@@ -31,7 +30,9 @@ rule generate_traces:
     params:
         study=config["study"],
         settings=settings_of("traces"),
+        receipts=receipts_of("traces"),
         machine=machine_of,
+        service=service_of,
         code=code_of("generate_traces.py"),
     message:
         f"generate_traces {JOB}"

@@ -25,7 +25,7 @@ if __name__ == "__main__":
                 model,
                 snakemake.threads,
                 snakemake.params.machine,
-                snakemake.input.get("shards"),
-                snakemake.input.get("server"),
+                snakemake.params.receipts,
+                snakemake.params.service,
             ),
         )

@@ -18,5 +18,5 @@ if __name__ == "__main__":
             snakemake.output[0],
             snakemake.params.study,
             snakemake.params.settings,
-            store.engine_of(snakemake.output[0], model, snakemake.threads, snakemake.params.machine, server=snakemake.input.get("server")),
+            store.engine_of(snakemake.output[0], model, snakemake.threads, snakemake.params.machine, service=snakemake.params.service),
         )

@@ -7,15 +7,16 @@ from midtrace.shard import Shard
 def main(
     stage: str,
     jobs: list[tuple[dict, str, dict]],
+    identities: dict[str, str],
     receipt: str,
     shard: tuple[int, int],
     batch: int,
     threads: int,
     machine: dict,
-    server: str | None = None,
+    service: dict | None,
 ) -> None:
     """See :func:`midtrace.shards.work`."""
-    shards.work(stage, jobs, receipt, Shard(*shard), batch, threads, machine, server)
+    shards.work(stage, jobs, identities, receipt, Shard(*shard), batch, threads, machine, service)
 
 
 if __name__ == "__main__":
@@ -23,10 +24,11 @@ if __name__ == "__main__":
         main(
             snakemake.params.stage,
             snakemake.params.jobs,
+            dict(snakemake.params.tables),
             snakemake.output[0],
             (int(snakemake.wildcards.shard), snakemake.params.shards),
             snakemake.resources.batch,
             snakemake.threads,
             snakemake.params.machine,
-            snakemake.input.get("server"),
+            snakemake.params.service,
         )

@@ -51,7 +51,7 @@ def work(study: Study, folder: Path, engine: Counting, shard: Shard, monkeypatch
     monkeypatch.setattr("midtrace.engines.load", lambda *_: engine)
     jobs = [({"items": str(study.items)}, str(folder / f"{arm}.parquet"), study.settings("traces", arm)) for arm in ("low", "high")]
     receipt = folder / "receipts" / f"{shard.index}.json"
-    shards.work("traces", jobs, receipt, shard, 2, 1, {})
+    shards.work("traces", jobs, {output: f"as asked of {output}" for _, output, _ in jobs}, receipt, shard, 2, 1, {})
     return receipt
 
 
@@ -71,7 +71,12 @@ def test_a_table_of_shards_is_the_table_of_one_job(study: Study, tokenizer, tmp_
     assert table(study, tmp_path, receipts) == alone.read_bytes()
     assert engine.asked == 2 * 8
     said = json.loads(receipts[1].read_text())
-    assert (said["stage"], said["shard"], said["shards"], len(said["tables"])) == ("traces", 1, 3, 2)
+    assert (said["stage"], said["shard"], said["shards"], list(said["tables"])) == (
+        "traces",
+        1,
+        3,
+        [str(tmp_path / f"{arm}.parquet") for arm in ("low", "high")],
+    )
     # Another number of shards finds all there.
     for index in range(5):
         work(study, tmp_path, engine, Shard(index, 5), monkeypatch)

@@ -21,9 +21,10 @@ from midtrace.errors import InputError
 
 STAGES = ("traces", "cuts", "probes", "continuations", "interruptions", "controls")
 # Bytes a token and a row, generously: ids of Qwen3's vocabulary take 1.1 bytes a token in Parquet (2.3M tokens of benchmark texts), rows of the
-# demo 3 (cuts), 41 (readouts), 15 (continuations, raw and graded) and 6 (controls).
+# demo 3 (cuts), 41 (readouts), 15 (continuations, raw and graded) and 6 (controls); what is kept by request takes 84 bytes a trace besides its ids,
+# 152 a readout with 28 candidates, 28 a continuation.
 TOKEN_BYTES = 2
-ROW_BYTES = {"traces": 500, "cuts": 10, "probes": 100, "continuations": 50, "interruptions": 500, "controls": 20}
+ROW_BYTES = {"traces": 600, "cuts": 10, "probes": 300, "continuations": 100, "interruptions": 600, "controls": 200}
 CLOSE_TOKENS = 32  # the forced close and the stem
 SCRIPTED, PREFIXES = 6, 4  # controls of an item, see midtrace.controls
 
@@ -128,7 +129,9 @@ def _traces(config: Mapping[str, Any], model: str, benchmark: str, arm: str, rep
     tokens, prompt = length(config, model, arm), config["plan"]["prompt_tokens"]
     path = f"raw/traces/{model}/{benchmark}/{arm}/r{replicate}.parquet"
     settings = study_config.traces_settings(config, model, benchmark, arm, replicate)
-    return Shard("traces", model, benchmark, arm, path, settings, n, n * tokens, n * prompt, 2 * n * (tokens + prompt))  # raw and graded
+    return Shard(
+        "traces", model, benchmark, arm, path, settings, n, n * tokens, n * prompt, n * (3 * tokens + 2 * prompt)
+    )  # kept by request, raw, graded
 
 
 def _arm(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int, n: int) -> Iterator[Shard]:
@@ -154,7 +157,7 @@ def _arm(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replic
     prefilled = (len(contexts) * (prompt + tokens) + answered * CLOSE_TOKENS) if answered or resumed else 0
     rows = n * (answered + len(resumed))
     settings = study_config.continuation_settings(*key)
-    yield Shard("continuations", *where, f"raw/continuations/{shard}", settings, rows, n * decoded, n * prefilled, n * decoded)
+    yield Shard("continuations", *where, f"raw/continuations/{shard}", settings, rows, n * decoded, n * prefilled, 2 * n * decoded)
 
 
 def _interruption(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int, intervention: str, n: int) -> Shard:
@@ -167,7 +170,7 @@ def _interruption(config: Mapping[str, Any], model: str, benchmark: str, arm: st
     path = f"raw/interruptions/{model}/{benchmark}/{arm}/r{replicate}/{intervention}.parquet"
     prefilled = prompt + tokens + len(kept) * CLOSE_TOKENS
     settings = interruption_config.interruption_settings(config, model, benchmark, arm, replicate, intervention)
-    return Shard("interruptions", model, benchmark, arm, path, settings, n * len(kept), n * decoded, n * prefilled, 2 * n * decoded)
+    return Shard("interruptions", model, benchmark, arm, path, settings, n * len(kept), n * decoded, n * prefilled, 3 * n * decoded)
 
 
 def _controls(config: Mapping[str, Any], model: str, benchmark: str, n: int) -> Shard:
@@ -209,6 +212,18 @@ def table(config: Mapping[str, Any], results: str | Path) -> pl.DataFrame:
     )
 
 
+def starts(config: Mapping[str, Any], left: pl.DataFrame) -> int:
+    """Jobs that load a model for the files that are left, at most: where all is kept from before, none is loaded."""
+    jobs = config["jobs"]
+    engine = pl.col("model").replace_strict({name: model["engine"] for name, model in config["models"].items()})
+    paid = left.filter(pl.col("stage") != "cuts", engine != "server")
+    served = paid.filter((engine == "vllm") & (jobs["engines"] == "service"))
+    own = paid.join(served.select("model").unique(), on="model", how="anti")
+    shared = own.filter(pl.col("stage") != "controls")  # controls are not cut into shards
+    units = shared.select("model", "stage").n_unique() if jobs["engines"] == "per_model" else len(shared)
+    return served["model"].n_unique() + len(own) - len(shared) + units * jobs["shards"]
+
+
 def describe(config: Mapping[str, Any], results: str | Path) -> str:
     """The plan as text for a terminal."""
     frame = table(config, results)
@@ -222,6 +237,7 @@ def describe(config: Mapping[str, Any], results: str | Path) -> str:
         lines.append(_line("  together", own))
     left = frame.filter(~pl.col("done"))
     whole, coming = (_size(float(part["bytes"].sum())) for part in (frame, left))
+    lines += ["", f"Engines: {starts(config, left):,} jobs start one (jobs: shards {config['jobs']['shards']}, engines {config['jobs']['engines']})."]
     lines += ["", f"Disk: about {whole}, of which {coming} are still to come."]
     lines += ["", "Assumed (section plan of the config):", *(f"  {line}" for line in _assumptions(config))]
     return "\n".join(lines) + "\n"

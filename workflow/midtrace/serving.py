@@ -1,12 +1,15 @@
 """One server per model for the time of a run (``jobs.engines: service``).
 
-Snakemake's own services run at once with all jobs that use them, which must fit on the machine together and may not depend on each other; a
-study's jobs do neither. So the job of the rule ``serve_model`` starts a keeper (this module as a program) and ends when the model answers. The
-keeper holds the server until the run is over: it looks after the process of Snakemake that owns it, and stops when that is gone, however it went.
+The first job that needs the model starts a keeper (this module as a program), and later ones find it by its address. The keeper holds the server
+until the run is over: it looks after the process of Snakemake that owns it, and stops when that is gone, however it went.
+
+Snakemake's own services are started together with all jobs that use them, which must fit on the machine at once and may not depend on each
+other. The jobs of a study do neither.
 """
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import signal
@@ -24,38 +27,57 @@ import requests as http
 from midtrace import engines
 from midtrace.engines import Engine
 from midtrace.errors import InputError
+from midtrace.tables import write_json
 
 START_SECONDS = 3600.0  # until the model answers: large ones are read for minutes
 LOOK_SECONDS = 1.0
 END_SECONDS = 30.0  # between asking the server to stop and killing it
 
 
-def start(model: Mapping[str, Any], address: str | Path, log: str | Path, threads: int, machine: Mapping[str, Any], owner: Mapping[str, Any]) -> None:
-    """Start a keeper and its server, and wait until the model answers.
+def reach(
+    model: Mapping[str, Any], threads: int, machine: Mapping[str, Any], address: str | Path, log: str | Path, owner: Mapping[str, Any]
+) -> Engine:
+    """The engine of a model that is served, started now if it is not.
 
     Parameters
     ----------
     model
         Settings of a model of engine ``vllm``.
-    address
-        JSON file that is written when the model answers, and removed when the server ends: ``url``, ``keeper`` and ``owner``, each process by
-        ``pid`` and ``created``.
-    log
-        What the server says.
     threads, machine
         As for the engine in process; see :func:`midtrace.engines.load`.
+    address
+        JSON file that is there as long as the model answers: ``url``, ``keeper`` and ``owner``, each process as by :func:`process`.
+    log
+        What the server says.
     owner
-        The process whose end ends the server; see :func:`process`.
+        The process whose end ends the server.
 
     Raises
     ------
     InputError
-        If the server ends, or does not answer in an hour.
+        If the server ends before it answers, or does not in an hour.
     """
     address, log = Path(address).absolute(), Path(log).absolute()
     for path in (address, log):
         path.parent.mkdir(parents=True, exist_ok=True)
+    with address.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several jobs that need the model, one starts it and the others wait
+        url = _found(address, owner) or _start(model, threads, machine, address, log, owner)
+    return engines.load({**model, "engine": "server"}, machine={"url": url})
+
+
+def _found(address: Path, owner: Mapping[str, Any]) -> str | None:
+    """The url of a server that is kept for this owner."""
+    try:
+        known = json.loads(address.read_text())
+    except (OSError, ValueError):
+        return None
+    return known["url"] if known["owner"] == dict(owner) and is_alive(known["keeper"]) else None
+
+
+def _start(model: Mapping[str, Any], threads: int, machine: Mapping[str, Any], address: Path, log: Path, owner: Mapping[str, Any]) -> str:
     address.unlink(missing_ok=True)
+    print(f"starting a server of {model['source']} for this run; it speaks in {log}", flush=True)
     asked = {"model": dict(model), "address": str(address), "threads": threads, "machine": dict(machine), "owner": dict(owner)}
     with log.open("w") as output:
         command = [sys.executable, "-m", "midtrace.serving"]
@@ -63,11 +85,12 @@ def start(model: Mapping[str, Any], address: str | Path, log: str | Path, thread
     assert keeper.stdin is not None
     with keeper.stdin as pipe:
         json.dump(asked, pipe)
-    while not address.exists():
+    while (url := _found(address, owner)) is None:
         if keeper.poll() is not None:
             problem = f"the server ended before it answered; its last words are in {log}"
             raise InputError(model["source"], "engine vllm", problem, "a dtype, context and machine settings with which it runs here")
         time.sleep(LOOK_SECONDS / 4)
+    return url
 
 
 def process(pid: int) -> dict[str, Any]:
@@ -84,33 +107,6 @@ def is_alive(known: Mapping[str, Any]) -> bool:
         return False
 
 
-def forget_dead(folder: str | Path) -> None:
-    """Remove the addresses of servers that are gone: a keeper that was killed leaves its own."""
-    for path in Path(folder).glob("*.json"):
-        try:
-            known = json.loads(path.read_text())
-            dead = not (is_alive(known["keeper"]) and is_alive(known["owner"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            dead = True
-        if dead:
-            path.unlink(missing_ok=True)
-
-
-def load(model: Mapping[str, Any], address: str | Path) -> Engine:
-    """The engine behind an address.
-
-    Raises
-    ------
-    InputError
-        If the address is gone: so is the server.
-    """
-    try:
-        url = json.loads(Path(address).read_text())["url"]
-    except (OSError, ValueError, KeyError):
-        raise InputError(address, "url", "the server of this model is gone", "run again: it is started anew") from None
-    return engines.load({**model, "engine": "server"}, machine={"url": url})
-
-
 def keep(model: Mapping[str, Any], address: str, threads: int, machine: Mapping[str, Any], owner: Mapping[str, Any]) -> None:
     """Hold a server until its owner is gone; the body of the keeper."""
     with _server(model, threads, machine) as (url, server):
@@ -119,15 +115,12 @@ def keep(model: Mapping[str, Any], address: str, threads: int, machine: Mapping[
             if server.poll() is not None or not is_alive(owner) or time.monotonic() > end:
                 sys.exit(1)
             time.sleep(LOOK_SECONDS)
-        path = Path(address)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        temporary.write_text(json.dumps({"url": url, "keeper": process(os.getpid()), "owner": dict(owner)}) + "\n")
-        os.replace(temporary, path)
+        write_json({"url": url, "keeper": process(os.getpid()), "owner": dict(owner)}, address)
         try:
             while is_alive(owner) and server.poll() is None:
                 time.sleep(LOOK_SECONDS)
         finally:
-            path.unlink(missing_ok=True)
+            Path(address).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -5,18 +5,17 @@ A shard writes no table. It has the engine do its part, and what the engine comp
 were, and another number of them repeats nothing.
 """
 
-import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from midtrace import continuation, engines, generation, interruption, probe, serving
+from midtrace import continuation, generation, interruption, probe
 from midtrace.engines import Engine
 from midtrace.shard import Shard
-from midtrace.store import StoredEngine
+from midtrace.store import StoredEngine, load
+from midtrace.tables import write_json
 
 
 @dataclass(frozen=True)
@@ -39,12 +38,13 @@ STAGES = {
 def work(
     stage: str,
     jobs: Sequence[tuple[Mapping[str, str], str, Mapping[str, Any]]],
+    identities: Mapping[str, str],
     receipt: str | Path,
     shard: Shard,
     batch: int,
     threads: int,
     machine: Mapping[str, Any],
-    server: str | None = None,
+    service: Mapping[str, Any] | None = None,
 ) -> None:
     """Have one engine do a shard of some tables of one model, and leave a receipt.
 
@@ -55,27 +55,21 @@ def work(
     jobs
         (inputs, output, settings) of each table: the files that the stage reads by name, the table, which is not written, and the stage's
         settings.
-    receipt
-        Written when all is done: a JSON file that says what.
+    identities, receipt
+        JSON file that is written when all is done: ``tables`` are ``identities``, what each table was when its shard was done.
     shard, batch
         Which rows, and how many of them go to the engine at once.
-    threads, machine, server
-        See :func:`midtrace.store.engine_of`.
+    threads, machine, service
+        See :func:`midtrace.store.load`.
     """
     tools = STAGES[stage]
 
     @cache
     def engine() -> Engine:
-        model = tools.origin(jobs[0][2])["model"]
-        return serving.load(model, server) if server else engines.load(model, threads, machine)
+        return load(tools.origin(jobs[0][2])["model"], threads, machine, service)
 
     for inputs, output, settings in jobs:
         stored = StoredEngine(output, tools.origin(settings)["model"], lambda folder, missing: engine())
         for _ in tools.rows(tools.read(**inputs, settings=settings), settings, batch, stored, shard):
             pass  # the engine's part is done and kept; the rows are made by the job that writes them
-    record = {"stage": stage, "shard": shard.index, "shards": shard.count, "tables": [output for _, output, _ in jobs]}
-    path = Path(receipt)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(record, indent=1) + "\n")
-    os.replace(temporary, path)
+    write_json({"stage": stage, "shard": shard.index, "shards": shard.count, "tables": dict(identities)}, receipt)

@@ -95,21 +95,29 @@ class StoredEngine:
         return [np.array([self._scores.row(name)["logprobs"] for name in own]) for own in names]
 
 
+def load(model: Mapping[str, Any], threads: int, machine: Mapping[str, Any], service: Mapping[str, Any] | None = None) -> Engine:
+    """An engine of this process, or the server that ``service`` keeps for the run (:func:`midtrace.serving.reach`)."""
+    return serving.reach(model, threads=threads, machine=machine, **service) if service else engines.load(model, threads, machine)
+
+
 def engine_of(
-    output: str, model: Mapping[str, Any], threads: int, machine: Mapping[str, Any], receipts: Sequence[str] = (), server: str | None = None
+    output: str,
+    model: Mapping[str, Any],
+    threads: int,
+    machine: Mapping[str, Any],
+    receipts: Sequence[str] = (),
+    service: Mapping[str, Any] | None = None,
 ) -> StoredEngine:
-    """The engine of the job that writes a table: loaded when needed, or, where shards have done the work, not at all.
+    """The engine of the job that writes a table: loaded when needed, or, where item shards have done the work, not at all.
 
     Parameters
     ----------
     output
         The table.
-    model, threads, machine
-        See :func:`midtrace.engines.load`.
+    model, threads, machine, service
+        See :func:`load`.
     receipts
         Of the shards that have worked for the table; none where this job does all.
-    server
-        Address of the server that keeps the model; None: this job loads it.
 
     Raises
     ------
@@ -118,14 +126,14 @@ def engine_of(
         does it again.
     """
 
-    def load(folder: Path, missing: int) -> Engine:
+    def loaded(folder: Path, missing: int) -> Engine:
         if not receipts:
-            return serving.load(model, server) if server else engines.load(model, threads, machine)
+            return load(model, threads, machine, service)
         for receipt in receipts:
             Path(receipt).unlink(missing_ok=True)
         raise InputError(folder, "requests", f"{missing} that item shards had done are not there any more", "run again: the shards do them anew")
 
-    return StoredEngine(output, model, load)
+    return StoredEngine(output, model, loaded)
 
 
 def _digest(asked: bytes, own: bytes, ids: Sequence[int]) -> str:

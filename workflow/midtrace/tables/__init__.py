@@ -11,6 +11,7 @@ from midtrace.tables.files import (
     read_metadata,
     scan,
     write,
+    write_json,
     write_parts,
     write_rows,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "read_metadata",
     "scan",
     "write",
+    "write_json",
     "write_parts",
     "write_rows",
 ]

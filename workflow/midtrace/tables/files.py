@@ -181,6 +181,18 @@ def write_parts(
         temporary.unlink(missing_ok=True)
 
 
+def write_json(value: Any, path: str | Path) -> None:
+    """Write a small file of JSON; it appears only when whole."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(json.dumps(value, indent=1) + "\n")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def read_metadata(path: str | Path) -> dict[str, Any]:
     """The ``midtrace`` metadata of a Parquet file.
 
