@@ -74,16 +74,24 @@ def machine_of(wildcards, threads):
     return config["models"][wildcards.model]["machine"]
 
 
+def env_of(model):
+    """The conda environment that holds the engine of a model entry; a served model needs none of its own."""
+    return f"{workflow.basedir}/envs/{'vllm' if model['engine'] == 'vllm' else 'transformers'}.yaml"
+
+
 def env_of_engine(wildcards):
-    """The conda environment that holds the engine of a model; a served model needs none of its own."""
-    name = "vllm" if config["models"][wildcards.model]["engine"] == "vllm" else "transformers"
-    return f"{workflow.basedir}/envs/{name}.yaml"
+    """The conda environment of a job of a model."""
+    return env_of(config["models"][wildcards.model])
+
+
+def gpus_of(model):
+    """The GPUs that a model entry asks for."""
+    return 0 if model["engine"] == "server" else min(devices.gpus(), model["machine"].get("tensor_parallel_size", 1))
 
 
 def gpus_of_engine(wildcards):
     """A resources function: the GPUs that a job of a model asks for. A cluster profile overrides it: the machine that submits may have none."""
-    model = config["models"][wildcards.model]
-    return 0 if model["engine"] == "server" else min(devices.gpus(), model["machine"].get("tensor_parallel_size", 1))
+    return gpus_of(config["models"][wildcards.model])
 
 
 def batch_of(few, many):
@@ -128,6 +136,46 @@ def programs_if_code(wildcards):
 def grading_threads(wildcards):
     """Programs at a time; other answers are graded one by one."""
     return 4 if is_code(wildcards) else 1
+
+
+def judge_of(wildcards):
+    """The model entry of the judge, where it grades the benchmark of a job; else None."""
+    grader = config["benchmarks"][wildcards.benchmark.removesuffix(study_config.REVISED)]["grader"]
+    return config["judge"]["model"] if grader == "judge" else None
+
+
+def graded_code_of(script):
+    """A params function: the digest of the code behind a rule that grades, for the engine of its judge."""
+
+    def code(wildcards):
+        judge = judge_of(wildcards)
+        return codedigest.digest(f"{workflow.basedir}/scripts/{script}", judge and judge["engine"])
+
+    return code
+
+
+def machine_of_judge(wildcards, threads):
+    """A params function: where and how the judge runs; no reason to rerun, see machine_of."""
+    judge = judge_of(wildcards)
+    return judge["machine"] if judge else {}
+
+
+def env_of_grader(wildcards):
+    """The conda environment of a job that grades: that of its judge's engine, where it has a judge."""
+    judge = judge_of(wildcards)
+    return env_of(judge) if judge else f"{workflow.basedir}/envs/analysis.yaml"
+
+
+def gpus_of_grader(wildcards):
+    """A resources function: the GPUs of a job that grades."""
+    judge = judge_of(wildcards)
+    return gpus_of(judge) if judge else 0
+
+
+def batch_of_grader(wildcards):
+    """A resources function: answers that a judge reads at once."""
+    judge = judge_of(wildcards)
+    return 64 if judge is None or judge["engine"] == "transformers" else 512
 
 
 def reference_traces(wildcards):

@@ -53,13 +53,17 @@ rule grade_continuations:
     log:
         f"{LOGS}/grade_continuations/{SHARD}.log",
     conda:
-        "../envs/analysis.yaml"
+        env_of_grader
     threads: grading_threads
+    resources:
+        gpu=gpus_of_grader,
+        batch=batch_of_grader,
     params:
         study=config["study"],
-        settings=settings_of("continuation"),
+        settings=settings_of("graded_continuation"),
         programs=programs_if_code,
-        code=code_of("grade_continuations.py"),
+        machine=machine_of_judge,
+        code=graded_code_of("grade_continuations.py"),
     message:
         f"grade_continuations {JOB}"
     script:

@@ -55,13 +55,17 @@ rule grade_interruptions:
     log:
         f"{LOGS}/grade_interruptions/{SHARD}/{{intervention}}.log",
     conda:
-        "../envs/analysis.yaml"
+        env_of_grader
     threads: grading_threads
+    resources:
+        gpu=gpus_of_grader,
+        batch=batch_of_grader,
     params:
         study=config["study"],
         settings=settings_of("interruption_grading", interruption_config),
         programs=programs_if_code,
-        code=code_of("grade_interruptions.py"),
+        machine=machine_of_judge,
+        code=graded_code_of("grade_interruptions.py"),
     message:
         f"grade_interruptions {JOB}/{{wildcards.intervention}}"
     script:

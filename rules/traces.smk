@@ -47,13 +47,17 @@ rule grade_traces:
     log:
         f"{LOGS}/grade_traces/{SHARD}.log",
     conda:
-        "../envs/analysis.yaml"
+        env_of_grader
     threads: grading_threads
+    resources:
+        gpu=gpus_of_grader,
+        batch=batch_of_grader,
     params:
         study=config["study"],
-        settings=settings_of("traces"),
+        settings=settings_of("graded_traces"),
         programs=programs_if_code,
-        code=code_of("grade_traces.py"),
+        machine=machine_of_judge,
+        code=graded_code_of("grade_traces.py"),
     message:
         f"grade_traces {JOB}"
     script:

@@ -176,6 +176,7 @@ def _trace(item: dict[str, Any], arm: str, replicate: int) -> dict[str, Any]:
         "token_exact": True,
         "answer": None if status == "truncated" else item["answer"] if right else HOSTILE,
         "correct": right and status == "terminated",
+        "grader": "rules",
     }
 
 
@@ -214,6 +215,7 @@ def _reads(traces: pl.DataFrame, by_id: dict, arm: str, settings: dict, rng: np.
                                 "text": HOSTILE,
                                 "answer": answer,
                                 "correct": answer == item["answer"],
+                                "grader": "rules",
                                 "agrees_with_probe": agrees,
                             }
                         )

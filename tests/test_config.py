@@ -400,6 +400,9 @@ def test_the_environment_of_a_rule_holds_what_its_script_imports(script: str) ->
     engine = re.search(r"conda:\s+env_of_engine", block) is not None
     assert engine == (Path(script).stem in ENGINE_RULES)
     names = ["transformers", "vllm"] if engine else re.findall(r'"\.\./envs/(\w+)\.yaml"', block)
+    if re.search(r"conda:\s+env_of_grader", block):  # rules, or a judge
+        names = ["analysis", "transformers", "vllm"]
+        assert all("math-verify" in _environment(name) for name in names), "it is imported when it is asked"
     assert names, "a rule without conda environment"
     declared = {package.lower() for package in _project_names()}
     needed = {IMPORT_NAMES.get(name, name) for name in _third_party(ROOT / "scripts" / script)} & declared
