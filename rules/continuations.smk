@@ -1,8 +1,8 @@
 """Continuations: what the model writes after a cut, to check the probe.
 
 continue_cuts (paid: the engine) makes raw/continuations/.../r{replicate}.parquet.
-grade_continuations (free) makes continuations/.../r{replicate}.parquet: key (trace_id, cut_id, context, context_arm, mode); answer,
-correct, agrees_with_probe.
+grade_continuations (free, unless a judge grades) makes continuations/.../r{replicate}.parquet: key (trace_id, cut_id, context, context_arm,
+mode); answer, correct, agrees_with_probe.
 """
 
 

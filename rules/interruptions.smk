@@ -2,7 +2,8 @@
 
 interrupt_traces (paid: the engine) makes raw/interruptions/.../r{replicate}/{intervention}.parquet: key (trace_id, cut_id, intervention); what
 was inserted and where, what followed, split by ids.
-grade_interruptions (free) makes interruptions/.../{intervention}.parquet: the same rows with answer, correct, leakage_ratio, panic, self_doubt.
+grade_interruptions (free, unless a judge grades) makes interruptions/.../{intervention}.parquet: the same rows with answer, correct,
+leakage_ratio, panic, self_doubt.
 estimate_interruptions makes decomposition/interruptions*.parquet: one row per estimate.
 Runs on revised questions are traces of the benchmark {benchmark}+revised, made by the rules of items and traces.
 """

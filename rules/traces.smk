@@ -1,7 +1,7 @@
 """Traces: one generation per item, arm and replicate.
 
 generate_traces (paid: the engine) makes raw/traces/.../r{replicate}.parquet: ids as sampled, split by ids; key trace_id.
-grade_traces (free) makes traces/.../r{replicate}.parquet: the same rows with the parsed answer and whether it is right.
+grade_traces (free, unless a judge grades) makes traces/.../r{replicate}.parquet: the same rows with the parsed answer and whether it is right.
 """
 
 
