@@ -164,6 +164,12 @@ def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_asked(judge_of
     assert len(judge.stored.engine.prompts) == 1
 
 
+def test_a_judge_whose_revision_is_not_chosen_is_named(tmp_path):
+    model = {**SETTINGS["model"], "source": "owner/judge", "revision": "FILL_IN"}
+    with pytest.raises(InputError, match=r"judge\.model\.revision: is still FILL_IN"):
+        Judge(tmp_path / "graded.parquet", {**SETTINGS, "model": model})
+
+
 # What is kept
 
 
