@@ -109,7 +109,8 @@ class Judge:
             if key and key not in requests:
                 requests[key] = GenerateRequest(tuple(self.prompt_ids(*key)), self.settings["max_tokens"])
                 longest, of = max((longest, of), (sum(map(len, self.frame_ids(*key[:2]))), item["item_id"]))
-        require_context(self.model, f"judge, item {of}", longest + self.settings["answer_tokens"] + self.settings["max_tokens"])
+        if requests:
+            require_context(self.model, f"judge, item {of}", longest + self.settings["answer_tokens"] + self.settings["max_tokens"])
         stops = dialects.stop_ids(self.tokenizer, self.dialect)
         said: dict[GenerateRequest, Verdict] = {}
         # Answers that differ only where they are cut are one prompt.
