@@ -23,7 +23,6 @@ INTERVENTIONS = interruption_config.interventions(config)
 SHARDS = config["jobs"]["shards"]
 PER_MODEL = config["jobs"]["engines"] == "per_model"
 SHARDED = SHARDS > 1 or PER_MODEL  # whether jobs of their own do the engine's work
-SERVED = [name for name in MODELS if config["jobs"]["engines"] == "service" and config["models"][name]["engine"] == "vllm"]
 NOTHING = "(?!)"  # a wildcard constraint that admits no name
 # Tables of interruptions that have a figure.
 FIGURE_TABLES = ("interruptions", "interruptions_leakage", "interruptions_errors")
@@ -85,27 +84,43 @@ def machine_of(wildcards, threads):
     return config["models"][wildcards.model]["machine"]
 
 
-def service_of(wildcards, threads):
-    """A params function: where a model is served for the time of this run, or None. It asks for ``threads`` as :func:`machine_of` does."""
-    if wildcards.model not in SERVED:
+def is_served(model):
+    """Whether the jobs of a run share a server of a model entry."""
+    return config["jobs"]["engines"] == "service" and model["engine"] == "vllm"
+
+
+def service(name, model):
+    """Where a model is served for the time of this run, as :func:`midtrace.serving.reach` takes it; None for one that jobs load."""
+    if not is_served(model):
         return None
-    return {
-        "address": f"{RESULTS}/servers/{wildcards.model}.json",
-        "log": f"{LOGS}/servers/{wildcards.model}.log",
-        "owner": serving.process(os.getpid()),
-    }
+    return {"address": f"{RESULTS}/servers/{name}.json", "log": f"{LOGS}/servers/{name}.log", "owner": serving.process(os.getpid())}
+
+
+def service_of(wildcards, threads):
+    """A params function: the service of a model. It asks for ``threads`` as :func:`machine_of` does."""
+    return service(wildcards.model, config["models"][wildcards.model])
+
+
+def env_of(model):
+    """The conda environment that holds the engine of a model entry; a served model needs none of its own."""
+    return f"{workflow.basedir}/envs/{'vllm' if model['engine'] == 'vllm' else 'transformers'}.yaml"
 
 
 def env_of_engine(wildcards):
-    """The conda environment that holds the engine of a model; a served model needs none of its own."""
-    name = "vllm" if config["models"][wildcards.model]["engine"] == "vllm" and wildcards.model not in SERVED else "transformers"
-    return f"{workflow.basedir}/envs/{name}.yaml"
+    """The conda environment of a job of a model."""
+    return env_of(config["models"][wildcards.model])
+
+
+def gpus_of(model):
+    """The GPUs that a job of a model entry asks for: none where the model is on a server."""
+    if model["engine"] == "server" or is_served(model):
+        return 0
+    return min(devices.gpus(), model["machine"].get("tensor_parallel_size", 1))
 
 
 def gpus_of_engine(wildcards):
     """A resources function: the GPUs that a job of a model asks for. A cluster profile overrides it: the machine that submits may have none."""
-    model = config["models"][wildcards.model]
-    return 0 if model["engine"] == "server" or wildcards.model in SERVED else min(devices.gpus(), model["machine"].get("tensor_parallel_size", 1))
+    return gpus_of(config["models"][wildcards.model])
 
 
 def gpus_of_table(wildcards):
@@ -155,6 +170,52 @@ def programs_if_code(wildcards):
 def grading_threads(wildcards):
     """Programs at a time; other answers are graded one by one."""
     return 4 if is_code(wildcards) else 1
+
+
+def judge_of(wildcards):
+    """The model entry of the judge, where it grades the benchmark of a job; else None."""
+    grader = config["benchmarks"][wildcards.benchmark.removesuffix(study_config.REVISED)]["grader"]
+    return config["judge"]["model"] if grader == "judge" else None
+
+
+def graded_code_of(script):
+    """A params function: the digest of the code behind a rule that grades, for the engine of its judge."""
+
+    def code(wildcards):
+        judge = judge_of(wildcards)
+        return codedigest.digest(f"{workflow.basedir}/scripts/{script}", judge and judge["engine"])
+
+    return code
+
+
+def machine_of_judge(wildcards, threads):
+    """A params function: where and how the judge runs; no reason to rerun, see machine_of."""
+    judge = judge_of(wildcards)
+    return judge["machine"] if judge else {}
+
+
+def service_of_judge(wildcards, threads):
+    """A params function: the service of the judge."""
+    judge = judge_of(wildcards)
+    return service("judge", judge) if judge else None
+
+
+def env_of_grader(wildcards):
+    """The conda environment of a job that grades: that of its judge's engine, where it has a judge."""
+    judge = judge_of(wildcards)
+    return env_of(judge) if judge else f"{workflow.basedir}/envs/analysis.yaml"
+
+
+def gpus_of_grader(wildcards):
+    """A resources function: the GPUs of a job that grades."""
+    judge = judge_of(wildcards)
+    return gpus_of(judge) if judge else 0
+
+
+def batch_of_grader(wildcards):
+    """A resources function: answers that a judge reads at once."""
+    judge = judge_of(wildcards)
+    return 64 if judge is None or judge["engine"] == "transformers" else 512
 
 
 def reference_traces(wildcards):
@@ -249,13 +310,13 @@ def report_templates():
     return sorted(path for path in folder.iterdir() if path.suffix in (".j2", ".css"))
 
 
-if SERVED:
-    _asked = sum(config["models"][name]["machine"].get("tensor_parallel_size", 1) for name in SERVED)
-    if 0 < devices.gpus() < _asked:
-        sys.exit(
-            f"midtrace: error: config: jobs.engines: service keeps the servers of all models at once, which takes {_asked} GPUs, and here are "
-            f"{devices.gpus()}; allowed: per_model, or fewer models at a time (run.models)"
-        )
+_served = [model for model in [*map(config["models"].get, MODELS), *([config["judge"]["model"]] if config["judge"] else [])] if is_served(model)]
+_asked = sum(model["machine"].get("tensor_parallel_size", 1) for model in _served)
+if 0 < devices.gpus() < _asked:
+    sys.exit(
+        f"midtrace: error: config: jobs.engines: service keeps the servers of all models at once, which takes {_asked} GPUs, and here are "
+        f"{devices.gpus()}; allowed: per_model, or fewer models at a time (run.models)"
+    )
 
 
 # Of each stage of the engine: the folder of its tables, their settings, the script that makes one.

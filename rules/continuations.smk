@@ -1,8 +1,8 @@
 """Continuations: what the model writes after a cut, to check the probe.
 
 continue_cuts (paid: the engine) makes raw/continuations/.../r{replicate}.parquet.
-grade_continuations (free) makes continuations/.../r{replicate}.parquet: key (trace_id, cut_id, context, context_arm, mode); answer,
-correct, agrees_with_probe.
+grade_continuations (free, unless a judge grades) makes continuations/.../r{replicate}.parquet: key (trace_id, cut_id, context, context_arm,
+mode); answer, correct, agrees_with_probe.
 """
 
 
@@ -56,13 +56,18 @@ rule grade_continuations:
     log:
         f"{LOGS}/grade_continuations/{SHARD}.log",
     conda:
-        "../envs/analysis.yaml"
+        env_of_grader
     threads: grading_threads
+    resources:
+        gpu=gpus_of_grader,
+        batch=batch_of_grader,
     params:
         study=config["study"],
-        settings=settings_of("continuation"),
+        settings=settings_of("graded_continuation"),
         programs=programs_if_code,
-        code=code_of("grade_continuations.py"),
+        machine=machine_of_judge,
+        service=service_of_judge,
+        code=graded_code_of("grade_continuations.py"),
     message:
         f"grade_continuations {JOB}"
     script:

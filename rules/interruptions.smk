@@ -2,7 +2,8 @@
 
 interrupt_traces (paid: the engine) makes raw/interruptions/.../r{replicate}/{intervention}.parquet: key (trace_id, cut_id, intervention); what
 was inserted and where, what followed, split by ids.
-grade_interruptions (free) makes interruptions/.../{intervention}.parquet: the same rows with answer, correct, leakage_ratio, panic, self_doubt.
+grade_interruptions (free, unless a judge grades) makes interruptions/.../{intervention}.parquet: the same rows with answer, correct,
+leakage_ratio, panic, self_doubt.
 estimate_interruptions makes decomposition/interruptions*.parquet: one row per estimate.
 Runs on revised questions are traces of the benchmark {benchmark}+revised, made by the rules of items and traces.
 """
@@ -58,13 +59,18 @@ rule grade_interruptions:
     log:
         f"{LOGS}/grade_interruptions/{SHARD}/{{intervention}}.log",
     conda:
-        "../envs/analysis.yaml"
+        env_of_grader
     threads: grading_threads
+    resources:
+        gpu=gpus_of_grader,
+        batch=batch_of_grader,
     params:
         study=config["study"],
         settings=settings_of("interruption_grading", interruption_config),
         programs=programs_if_code,
-        code=code_of("grade_interruptions.py"),
+        machine=machine_of_judge,
+        service=service_of_judge,
+        code=graded_code_of("grade_interruptions.py"),
     message:
         f"grade_interruptions {JOB}/{{wildcards.intervention}}"
     script:

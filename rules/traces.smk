@@ -1,7 +1,7 @@
 """Traces: one generation per item, arm and replicate.
 
 generate_traces (paid: the engine) makes raw/traces/.../r{replicate}.parquet: ids as sampled, split by ids; key trace_id.
-grade_traces (free) makes traces/.../r{replicate}.parquet: the same rows with the parsed answer and whether it is right.
+grade_traces (free, unless a judge grades) makes traces/.../r{replicate}.parquet: the same rows with the parsed answer and whether it is right.
 """
 
 
@@ -50,13 +50,18 @@ rule grade_traces:
     log:
         f"{LOGS}/grade_traces/{SHARD}.log",
     conda:
-        "../envs/analysis.yaml"
+        env_of_grader
     threads: grading_threads
+    resources:
+        gpu=gpus_of_grader,
+        batch=batch_of_grader,
     params:
         study=config["study"],
-        settings=settings_of("traces"),
+        settings=settings_of("graded_traces"),
         programs=programs_if_code,
-        code=code_of("grade_traces.py"),
+        machine=machine_of_judge,
+        service=service_of_judge,
+        code=graded_code_of("grade_traces.py"),
     message:
         f"grade_traces {JOB}"
     script:

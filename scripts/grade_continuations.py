@@ -13,9 +13,10 @@ def main(
     study: str,
     settings: dict,
     programs: grading.Programs | None = None,
+    judge: grading.Judge | None = None,
 ) -> None:
     """See :func:`midtrace.answers.grade_continuations`."""
-    answers.grade_continuations(items, traces, cuts, raw, readouts, output, study, settings, programs)
+    answers.grade_continuations(items, traces, cuts, raw, readouts, output, study, settings, programs, judge)
 
 
 if __name__ == "__main__":
@@ -31,5 +32,13 @@ if __name__ == "__main__":
             snakemake.params.settings,
             grading.Programs.read(
                 snakemake.input.get("tests"), snakemake.params.settings["replay"]["traces"]["items"], snakemake.params.programs, snakemake.threads
+            ),
+            grading.Judge.read(
+                snakemake.output[0],
+                snakemake.params.settings,
+                snakemake.resources.batch,
+                snakemake.threads,
+                snakemake.params.machine,
+                snakemake.params.service,
             ),
         )

@@ -3,9 +3,19 @@
 from midtrace import grading, interruption_grading, logs
 
 
-def main(items: str, fresh: str, traces: str, raw: str, output: str, study: str, settings: dict, programs: grading.Programs | None = None) -> None:
+def main(
+    items: str,
+    fresh: str,
+    traces: str,
+    raw: str,
+    output: str,
+    study: str,
+    settings: dict,
+    programs: grading.Programs | None = None,
+    judge: grading.Judge | None = None,
+) -> None:
     """See :func:`midtrace.interruption_grading.run`."""
-    interruption_grading.run(items, fresh, traces, raw, output, study, settings, programs)
+    interruption_grading.run(items, fresh, traces, raw, output, study, settings, programs, judge)
 
 
 if __name__ == "__main__":
@@ -20,5 +30,13 @@ if __name__ == "__main__":
             snakemake.params.settings,
             grading.Programs.read(
                 snakemake.input.get("tests"), snakemake.params.settings["fresh"]["items"], snakemake.params.programs, snakemake.threads
+            ),
+            grading.Judge.read(
+                snakemake.output[0],
+                snakemake.params.settings,
+                snakemake.resources.batch,
+                snakemake.threads,
+                snakemake.params.machine,
+                snakemake.params.service,
             ),
         )

@@ -3,9 +3,17 @@
 from midtrace import answers, grading, logs
 
 
-def main(raw: str, items: str, output: str, study: str, settings: dict, programs: grading.Programs | None = None) -> None:
+def main(
+    raw: str,
+    items: str,
+    output: str,
+    study: str,
+    settings: dict,
+    programs: grading.Programs | None = None,
+    judge: grading.Judge | None = None,
+) -> None:
     """See :func:`midtrace.answers.grade_traces`."""
-    answers.grade_traces(raw, items, output, study, settings, programs)
+    answers.grade_traces(raw, items, output, study, settings, programs, judge)
 
 
 if __name__ == "__main__":
@@ -17,4 +25,12 @@ if __name__ == "__main__":
             snakemake.params.study,
             snakemake.params.settings,
             grading.Programs.read(snakemake.input.get("tests"), snakemake.params.settings["items"], snakemake.params.programs, snakemake.threads),
+            grading.Judge.read(
+                snakemake.output[0],
+                snakemake.params.settings,
+                snakemake.resources.batch,
+                snakemake.threads,
+                snakemake.params.machine,
+                snakemake.params.service,
+            ),
         )

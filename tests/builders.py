@@ -63,6 +63,10 @@ def trace(item_id: str = "toy/1", arm: str = "low", replicate: int = 0, **values
         "answer": "D",
         "correct": True,
         "grade_note": None,
+        "grader": "rules",
+        "rules_correct": None,
+        "judge_verdict": None,
+        "judge_text": None,
     }
     return {**row, **values}
 

@@ -1,4 +1,6 @@
-"""A made-up study on disk for the tests of figures and report: three benchmarks (generated, from a file, free form), no model, no pipeline."""
+"""A made-up study on disk for the tests of figures and report: three benchmarks (generated, from a file, free form and judged), no model, no
+pipeline.
+"""
 
 import csv
 from collections.abc import Iterator
@@ -50,6 +52,7 @@ def config(folder: Path) -> dict[str, Any]:
         "max_tokens": 64,
         "sampling": {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0},
     }
+    judge = {key: value for key, value in model.items() if key not in ("max_tokens", "sampling")} | {"source": "owner/judge"}
     return study_config.validate(
         {
             "study": "made-up",
@@ -59,8 +62,9 @@ def config(folder: Path) -> dict[str, Any]:
             "benchmarks": {
                 "chains": {"loader": "chains", "answer_kind": "choice", "n": 8},
                 "exam": {"loader": "file", "answer_kind": "choice", "path": str(exam)},
-                "free": {"loader": "chains", "answer_kind": "math", "n": 6},
+                "free": {"loader": "chains", "answer_kind": "math", "n": 6, "grader": "judge"},
             },
+            "judge": {"model": judge, "template": f"{HOSTILE} {{question}} {{gold}} {{answer}}"},
             "arms": {"low": {"effort": "low"}, "high": {"effort": "high"}, "terse": {"suffix": HOSTILE}},
             "comparisons": [
                 {"treatment": "low", "reference": "high", "common": "high"},
@@ -114,10 +118,11 @@ def make(folder: Path) -> Made:
         frames["item_tables"].append(pl.read_parquet(path))
         for arm in study_config.arms(settings):
             for replicate in range(2):
-                origin = study_config.traces_settings(settings, "tiny", benchmark, arm, replicate)
+                origin = study_config.graded_traces_settings(settings, "tiny", benchmark, arm, replicate)
                 traces = pl.concat([tables.frame_of([_trace(item, arm, replicate)], tables.Traces) for item in _rows(frames["item_tables"][-1])])
                 shard = f"tiny/{benchmark}/{arm}/r{replicate}.parquet"
                 meta = tables.metadata("traces", "made-up", origin, tokenizer="v" * 16, engine="transformers", engine_version="1.2.3", device="cpu")
+                meta |= {"judge": {"engine_version": "4.5.6", "device": "cpu"}} if benchmark == "free" else {}
                 tables.write(traces, folder / "traces" / shard, tables.Traces, meta)
                 inputs["traces"].append(str(folder / "traces" / shard))
                 by_id = {item["item_id"]: item for item in _rows(frames["item_tables"][-1])}
@@ -176,7 +181,15 @@ def _trace(item: dict[str, Any], arm: str, replicate: int) -> dict[str, Any]:
         "token_exact": True,
         "answer": None if status == "truncated" else item["answer"] if right else HOSTILE,
         "correct": right and status == "terminated",
+        **_graded(item, right and status == "terminated", "not_asked" if status == "truncated" else "unread" if number % 7 == 3 else None),
     }
+
+
+def _graded(item: dict[str, Any], right: bool, outcome: str | None = None) -> dict[str, Any]:
+    """Who graded an answer: of free-form items a judge, with whom the rules agree."""
+    if item["answer_kind"] != "math":
+        return {"grader": "rules"}
+    return {"grader": "judge", "rules_correct": right, "judge_verdict": outcome or ("same" if right else "different"), "judge_text": HOSTILE}
 
 
 def _reads(traces: pl.DataFrame, by_id: dict, arm: str, settings: dict, rng: np.random.Generator) -> tuple[pl.DataFrame, ...]:
@@ -214,6 +227,7 @@ def _reads(traces: pl.DataFrame, by_id: dict, arm: str, settings: dict, rng: np.
                                 "text": HOSTILE,
                                 "answer": answer,
                                 "correct": answer == item["answer"],
+                                **_graded(item, answer == item["answer"]),
                                 "agrees_with_probe": agrees,
                             }
                         )

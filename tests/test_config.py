@@ -396,10 +396,13 @@ IMPORT_NAMES = {"jinja2": "jinja2", "yaml": "pyyaml", "math_verify": "math-verif
 @pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / "scripts").glob("*.py") if path.name not in MAKE_SCRIPTS))
 def test_the_environment_of_a_rule_holds_what_its_script_imports(script: str) -> None:
     rules = "\n".join(path.read_text() for path in (ROOT / "rules").glob("*.smk"))
-    block = next(text for text in re.split(r"^rule ", rules, flags=re.MULTILINE) if f'"../scripts/{script}"' in text)
+    block = next(text for text in re.split(r"^ *rule\b", rules, flags=re.MULTILINE) if f'"../scripts/{script}"' in text)
     engine = re.search(r"conda:\s+env_of_engine", block) is not None
-    assert engine == (Path(script).stem in ENGINE_RULES)
+    assert engine == (Path(script).stem in ENGINE_RULES | {"work_shard"})
     names = ["transformers", "vllm"] if engine else re.findall(r'"\.\./envs/(\w+)\.yaml"', block)
+    if re.search(r"conda:\s+env_of_grader", block):  # rules, or a judge
+        names = ["analysis", "transformers", "vllm"]
+        assert all("math-verify" in _environment(name) for name in names), "it is imported when it is asked"
     assert names, "a rule without conda environment"
     declared = {package.lower() for package in _project_names()}
     needed = {IMPORT_NAMES.get(name, name) for name in _third_party(ROOT / "scripts" / script)} & declared

@@ -90,7 +90,7 @@ def test_every_declared_table_is_made(mixed):
     _, found = mixed
     assert set(found) == set(tables.DECOMPOSITION)
     empty = {name for name, table in found.items() if table.is_empty()}
-    assert empty == {"planted", "sensitivity", "controls"}
+    assert empty == {"planted", "sensitivity", "controls", "judging"}
 
 
 def test_other_methods_of_inference_tell_of_the_same_estimate(mixed):

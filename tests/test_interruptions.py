@@ -328,7 +328,9 @@ def graded(name="soft", fresh_correct=True, kind="choice", grade=None, **row):
     whole, item = base | row, {**ITEM, "answer_kind": kind}
     if grade is None:
         grade = grading.grade_all([(whole["answer_text"] if whole["status"] == "terminated" else None, item)])[0]
-    return interruption_grading.grade_row(whole, item, fresh, settings, grade)
+    before = interruption_grading.stale_item(item, settings)
+    stale = grading.grade_all([(whole["answer_text"] if whole["status"] == "terminated" else None, before)])[0].correct if before else None
+    return interruption_grading.grade_row(whole, item, fresh, settings, grade, stale)
 
 
 def test_panic_is_little_reasoning_and_a_lost_answer():
@@ -407,6 +409,8 @@ def interrupted(rows):
         "doubts": None,
         "probe_choice": None,
         "status": "terminated",
+        "rules_correct": None,
+        "judge_verdict": None,
     }
     base |= {"finish_reason": "stop", "answer": "B", "correct": True, "fresh_correct": True, "fresh_tokens": 10, "output_ids": [1, 2], "mode": None}
     base |= {"replicate": 0, "intervention": "hard", "model": "m", "benchmark": "chains_update", "arm": "baseline"}
@@ -419,6 +423,8 @@ def interrupted(rows):
         "self_doubt": pl.Boolean,
         "stale": pl.Boolean,
         "doubts": pl.Int32,
+        "rules_correct": pl.Boolean,
+        "judge_verdict": pl.String,
     }
     return pl.DataFrame(rows, schema_overrides=schema | {"mode": pl.String, "probe_choice": pl.String, "answer": pl.String})
 

@@ -25,7 +25,8 @@ def read_of(cut: dict, context: str, arm: str, correct: bool) -> dict:
 
 def continued(cut: dict, correct: bool) -> dict:
     own = {"context": "policy", "context_arm": "low", "mode": "answer"}
-    return {**cut, **own, "text": "", "answer": None, "correct": correct, "grade_note": None, "agrees_with_probe": None}
+    judge = dict.fromkeys(("rules_correct", "judge_verdict", "judge_text"))
+    return {**cut, **own, "text": "", "answer": None, "correct": correct, "grade_note": None, "grader": "rules", **judge, "agrees_with_probe": None}
 
 
 def frame(rows: list[dict], schema) -> pl.DataFrame:

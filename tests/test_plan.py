@@ -12,6 +12,7 @@ from midtrace import config as study_config
 from midtrace import plan, tables
 from midtrace.errors import InputError
 
+TEMPLATE = "Is {answer} the same as {gold}, asked {question}"
 FOLDERS = {"traces": "raw/traces", "cuts": "cuts", "probes": "readouts", "continuations": "raw/continuations", "controls": "controls"}
 
 
@@ -158,6 +159,31 @@ def test_a_model_may_be_faster(tmp_path):
     assert "embedded: 12,345 tokens a second decoded and 20,000 read" in text
 
 
+def test_a_judge_is_asked_of_every_answer_at_most(tmp_path):
+    model = {key: value for key, value in small_config()["models"]["embedded"].items() if key not in ("max_tokens", "sampling")}
+    benchmarks = {
+        "free": {"loader": "chains", "answer_kind": "math", "n": 7, "grader": "judge"},
+        "plain": {"loader": "chains", "answer_kind": "math", "n": 3},
+        "changed": {"loader": "chains_update", "answer_kind": "math", "n": 5, "grader": "judge"},
+    }
+    changes = {"run": {"benchmarks": ["free", "plain"]}, "judge": {"model": model, "max_tokens": 50, "answer_tokens": 30, "template": TEMPLATE}}
+    section = {"run": {"changed": ["hard", "update"]}, "arms": ["low"], "replicates": 1, "fractions": [0.0, 0.5]}
+    config = hand_config(benchmarks=benchmarks, interruptions=section, **changes)
+    frame = plan.table(config, tmp_path)
+    verdicts = frame.filter(pl.col("stage") == "verdicts")
+    assert set(verdicts["model"]) == {"the judge"} and set(verdicts["benchmark"]) == {"free", "changed"}
+    traces, continued = (f"{stage}/embedded/free/low/r0.parquet" for stage in ("traces", "continuations"))
+    assert (cell(verdicts, "rows", path=traces), cell(verdicts, "decoded", path=traces)) == (7, 7 * 50)
+    assert cell(verdicts, "prefilled", path=traces) == pytest.approx(7 * (len(TEMPLATE) / 3 + 20 + 30))
+    assert cell(verdicts, "rows", path=continued) == cell(frame, "rows", path=f"raw/{continued}"), "natural rows repeat the runs"
+    hard, update = (f"interruptions/embedded/changed/low/r0/{name}.parquet" for name in ("hard", "update"))
+    assert (cell(verdicts, "rows", path=hard), cell(verdicts, "rows", path=update)) == (5 * 2, 2 * 5 * 2)
+    assert len(verdicts.filter(pl.col("benchmark") == "changed")) == 3, "runs on revised questions are not graded"
+    text = plan.describe(config, tmp_path)
+    assert "the judge\n  verdicts " in text and "the judge: asked of every answer, 30 tokens of it shown and 50 written" in text
+    assert "the judge" not in plan.describe(hand_config(), tmp_path)
+
+
 def test_a_whole_source_needs_a_size_until_its_items_are_there(tmp_path):
     config = hand_config()
     config["benchmarks"]["free"]["n"] = None
@@ -181,3 +207,22 @@ def test_sizes_are_readable():
     assert [plan._count(value) for value in (0, 999, 1000, 2.5e6, 3.25e9)] == ["0", "999", "1.0 k", "2.5 M", "3.2 G"]
     assert [plan._size(value) for value in (2e6, 1.5e9)] == ["2.0 MB", "1.5 GB"]
     assert math.isclose(plan.TOKEN_BYTES, 2)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "engine", "expected"),
+    [
+        ({}, "transformers", 2 + 2 + 2 + 1),  # two arms: traces, readouts, continuations; controls
+        ({"shards": 3}, "transformers", 3 * 6 + 1),
+        ({"shards": 3, "engines": "per_model"}, "transformers", 3 * 3 + 1),
+        ({"shards": 3, "engines": "service"}, "transformers", 3 * 6 + 1),  # only vLLM is served
+        ({"shards": 3, "engines": "service"}, "vllm", 1),
+        ({"shards": 3, "engines": "per_model"}, "server", 0),
+    ],
+)
+def test_the_plan_says_how_often_a_model_is_loaded(tmp_path, jobs: dict, engine: str, expected: int):
+    config = small_config(jobs=jobs)
+    machine = {"machine": {"url": "http://127.0.0.1:1"}} if engine == "server" else {}
+    config["models"]["embedded"].update(engine=engine, **machine, **({} if engine == "transformers" else {"dtype": "float32"}))
+    config = study_config.validate(config, "planned")
+    assert f"Engines: {expected} jobs start one" in plan.describe(config, tmp_path)

@@ -367,6 +367,24 @@ def test_rows_that_are_left_out_are_counted_with_their_reasons(tmp_path: Path, m
     assert GATED not in page
 
 
+def test_the_page_says_what_a_judge_graded_and_how_far_the_rules_agree(made: Made, page: str):
+    assert page.count("Answers are graded by a judge, the model owner/judge.") == 1, "of three benchmarks one is judged"
+    traces = pl.concat([pl.read_parquet(path).filter(pl.col("judge_verdict").is_not_null()) for path in made.inputs["traces"]])
+    judging = pl.read_parquet(made.decomposition["judging"])
+    assert set(judging["benchmark"]) == {"free"} and set(judging["reading"]) == {"natural", "answer"}
+    rows = {row["arm"]: row for row in checks.judge_rows(judging.filter(pl.col("reading") == "natural"), "reading")}
+    assert set(rows) == set(traces["arm"])
+    for arm, row in rows.items():
+        own = traces.filter(pl.col("arm") == arm)
+        assert row["answers"] == len(own) == row["agreement"].n_pairs + row["unread"] + row["not_asked"]
+        assert (row["unread"], row["not_asked"]) == tuple(int((own["judge_verdict"] == outcome).sum()) for outcome in ("unread", "not_asked"))
+        assert row["agreement"].value == row["kappa"].value == 1 and row["only_judge"] == row["only_rules"] == 0
+    unread = int((traces["judge_verdict"] == "unread").sum())
+    assert unread > 0 and f"the verdict on {unread} could not be read or was cut off" in " ".join(page.split())
+    assert '<tr><th scope="row">engine</th><td>transformers 4.5.6</td></tr>' in page
+    assert "said whether an answer is the right one, for free." in page
+
+
 def _minimal() -> dict:
     inference = {"resamples": 10, "level": 0.95, "margin": 0.03}
     return {
@@ -374,6 +392,8 @@ def _minimal() -> dict:
         "planted": None,
         "interruptions": [],
         "interruption_rows": [],
+        "interruption_judging": [],
+        "judge": None,
         "example": None,
         "item_sources": [],
         "making": [],

@@ -61,6 +61,12 @@ HEADLINES = (
         "falsifier",
         {"estimand": ("agreement", "kappa", "accuracy_gap"), "fraction": None, "context": "common"},
     ),
+    Headline(
+        "number of answers of {treatment} ({reading}) whose verdict of the judge could not be read or was cut off",
+        "judging",
+        {"estimand": ("unread", "truncated")},
+    ),
+    Headline("agreement of the judge with the rules on answers of {treatment} ({reading})", "judging", {"estimand": ("agreement", "kappa")}),
     Headline("traces of {treatment} that repeat another replicate", "replicates", {"estimand": "share_duplicates"}),
     Headline("traces of {treatment} that a decode-encode round trip changes", "retokenisation", {"estimand": "trace_drift"}),
 )
@@ -109,7 +115,8 @@ def run(inputs: Mapping[str, str | Path], output: str | Path, study: str, settin
     inputs
         Table -> file, for all of ``tables.DECOMPOSITION``.
     output
-        The file to write: ``study``, ``version``, ``level``, ``resamples``, ``margin``, ``files`` (name -> digest), ``claims``.
+        The file to write: ``study``, ``version``, ``level``, ``resamples``, ``margin``, ``judge`` (the benchmarks whose answers it graded, its model,
+        and what it was asked; null: rules graded all), ``files`` (name -> digest), ``claims``.
     study, settings
         Name of the study; see :func:`midtrace.config.analysis_settings`.
     """
@@ -125,6 +132,7 @@ def run(inputs: Mapping[str, str | Path], output: str | Path, study: str, settin
         "version": __version__,
         **{key: inference[key] for key in ("level", "resamples", "margin")},
         "seed": settings["seed"],
+        "judge": settings["judge"],
         "files": {files[name]: file_hash(str(path)) for name, path in inputs.items()},
         "claims": claims(found, files),
     }

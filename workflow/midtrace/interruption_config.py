@@ -135,12 +135,13 @@ def interruption_settings(config: Mapping[str, Any], model: str, benchmark: str,
 def interruption_grading_settings(
     config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str, intervention: str
 ) -> dict[str, Any]:
-    """What determines the graded interruptions: the raw ones, the fresh runs that they are held against, thresholds and markers."""
-    return {
+    """What determines the graded interruptions: the raw ones, the fresh runs that they are held against, thresholds and markers, and the judge."""
+    settings = {
         "fresh": study_config.traces_settings(config, model, benchmark, arm, replicate),
         "interruption": interruption_settings(config, model, benchmark, arm, replicate, intervention),
         "thresholds": {key: config["interruptions"][key] for key in THRESHOLDS},
     }
+    return study_config.graded(config, benchmark, settings)
 
 
 def interruption_analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:

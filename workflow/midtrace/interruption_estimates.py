@@ -14,7 +14,7 @@ import polars as pl
 
 from midtrace import config as study_config
 from midtrace import interruption_config, tables
-from midtrace.estimands import item_terms
+from midtrace.estimands import item_terms, judging
 from midtrace.inference import intervals
 
 CUT = ["intervention", "cut", "fraction", "horizon"]
@@ -192,14 +192,14 @@ def estimate(frame: pl.DataFrame, traces: pl.DataFrame, config: Mapping[str, Any
     config
         ``interruptions``, ``inference``, ``comparisons``, ``seed`` are used.
     """
-    section = config["interruptions"]
+    section, inference = config["interruptions"], config["inference"]
+    options = {"resamples": inference["resamples"], "level": inference["level"], "seed": config["seed"]}
+    judged = frame.filter(pl.col("judge_verdict").is_not_null())
     frame = with_means(frame)
 
     def bounded(found: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-        inference = config["inference"]
         # One at a time: bounds the memory.
         groups = found.partition_by("estimand", maintain_order=True) or [found]
-        options = {"resamples": inference["resamples"], "level": inference["level"], "seed": config["seed"]}
         return pl.concat([intervals(group, ["estimand", *by], **options) for group in groups])
 
     tables_: dict[str, list[pl.DataFrame]] = {name: [] for name in tables.INTERRUPTIONS}
@@ -209,11 +209,14 @@ def estimate(frame: pl.DataFrame, traces: pl.DataFrame, config: Mapping[str, Any
             steps = bounded(step_terms(one), CUT)
             of = {name: interruption_config.base(config, str(benchmark), name) for name in one["intervention"].unique(maintain_order=True)}
             states = traces.filter(pl.col("model") == model, pl.col("arm") == arm)
+            answers = judged.filter(pl.col("model") == model, pl.col("benchmark") == benchmark, pl.col("arm") == arm)
+            verdicts = judging(answers, ["intervention"], **options)
             curves = [
                 bounded(curve_terms(one, section["leakage"]), CUT),
                 steps,
                 violations(steps),
                 bounded(state_terms(states, of), ["intervention"]),
+                verdicts.with_columns(estimand="judge_" + pl.col("estimand")) if len(verdicts) else verdicts,
             ]
             tables_["interruptions"].append(_label(pl.concat(curves, how="diagonal_relaxed"), label))
             tables_["interruptions_leakage"].append(_label(bounded(leakage_terms(one), [*CUT, "ratio"]), label))

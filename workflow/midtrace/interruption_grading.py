@@ -1,4 +1,4 @@
-"""Grading interruptions: the answer, and which failure modes it shows. Costs nothing; thresholds and markers are settings of this stage.
+"""Grading interruptions: the answer, and which failure modes it shows. Thresholds and markers are settings of this stage.
 
 The rules are stated in ``docs/interruptions.md``; each is one function here.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from midtrace import grading, tables
-from midtrace.grading import Grade, Programs
+from midtrace.grading import Grade, Judge, Programs
 from midtrace.grading.code import PYTHON, blocks
 
 COMMENT = re.compile(r"^\s*#", re.MULTILINE)
@@ -98,8 +98,20 @@ def mode_of(row: Mapping[str, Any], leakage: float) -> str | None:
     return next((mode for mode, holds in applies.items() if holds), "other")
 
 
+def stale_item(item: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The item with the answer before its update as the right one; None where nothing is updated, that answer is unknown, or it is a program."""
+    update = "{update}" in (settings["interruption"]["intervention"]["text"] or "")
+    known = item["stale_answer"] is not None and item["answer_kind"] != "code"
+    return {**item, "answer": item["stale_answer"]} if update and known else None
+
+
 def grade_row(
-    row: Mapping[str, Any], item: Mapping[str, Any], fresh: Mapping[str, Any] | None, settings: Mapping[str, Any], grade: Grade
+    row: Mapping[str, Any],
+    item: Mapping[str, Any],
+    fresh: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
+    grade: Grade,
+    stale: bool | None = None,
 ) -> dict[str, Any]:
     """A raw interruption with its answer and failure modes.
 
@@ -115,18 +127,18 @@ def grade_row(
         See :func:`midtrace.interruption_config.interruption_grading_settings`.
     grade
         Of the answer.
+    stale
+        Whether the answer is the one before the update; None where that is unknown.
     """
     intervention, thresholds = settings["interruption"]["intervention"], settings["thresholds"]
     update, code = "{update}" in (intervention["text"] or ""), item["answer_kind"] == "code"
-    finished, correct = row["status"] == "terminated", grade.correct
+    correct = grade.correct
     fresh_correct = fresh["correct"] if fresh else None
     found = {
         **row,
         "item_id": item["item_id"],
         "replicate": settings["fresh"]["replicate"],
-        "answer": grade.answer,
-        "correct": correct,
-        "grade_note": grade.note,
+        **grade._asdict(),
         "fresh_correct": fresh_correct,
         "fresh_tokens": len(fresh["output_ids"]) if fresh else None,
         "leakage_ratio": row["n_answer"] / row["n_base_answer"] if row["n_base_answer"] else None,
@@ -139,8 +151,6 @@ def grade_row(
         "self_doubt": None,
     }
     if update:
-        known = item["stale_answer"] is not None
-        stale = finished and grading.grade_all([(row["answer_text"], {**item, "answer": item["stale_answer"]})])[0].correct if known else None
         doubts = count_markers(f"{row['added_text']}\n{row['answer_text']}", thresholds["doubt_markers"])
         found |= {"stale": stale, "doubts": doubts, "self_doubt": not correct and (bool(stale) or doubts > 0)}
     elif intervention["place"] != "close":
@@ -157,6 +167,7 @@ def run(
     study: str,
     settings: Mapping[str, Any],
     programs: Programs | None = None,
+    judge: Judge | None = None,
 ) -> None:
     """Grade raw interruptions and write ``interruptions/...``.
 
@@ -176,22 +187,26 @@ def run(
         Name of the study; see :func:`midtrace.interruption_config.interruption_grading_settings`.
     programs
         For a benchmark of code.
+    judge
+        For a benchmark that a judge grades.
     """
 
     def own(item_id: str) -> str:
         return item_id.split("/", 1)[1]
 
     by_item = {own(row["item_id"]): row for row in tables.read(items, tables.Items, settings["fresh"]["items"]).iter_rows(named=True)}
-    by_fresh = {own(row["item_id"]): row for row in tables.read(fresh, tables.Traces, settings["fresh"]).iter_rows(named=True)}
+    uninterrupted = tables.read(fresh, tables.Traces, grading.settings_after(settings, settings["fresh"]))
+    by_fresh = {own(row["item_id"]): row for row in uninterrupted.iter_rows(named=True)}
     origin = tables.read(traces, tables.RawTraces, settings["interruption"]["traces"]).select("trace_id", "item_id")
     item_of = {trace: own(item) for trace, item in origin.iter_rows()}
     raws = tables.read(raw, tables.RawInterruptions, settings["interruption"]).to_dicts()
     items_of = [by_item[item_of[row["trace_id"]]] for row in raws]
     finished = [(row["answer_text"] if row["status"] == "terminated" else None, item) for row, item in zip(raws, items_of, strict=True)]
-    rows = [
-        grade_row(row, item, by_fresh.get(item_of[row["trace_id"]]), settings, grade)
-        for row, item, grade in zip(raws, items_of, grading.grade_all(finished, programs), strict=True)
-    ]
+    before = {at: old for at, item in enumerate(items_of) if (old := stale_item(item, settings))}
+    # At once, for a judge is asked in batches.
+    grades = grading.grade_all([*finished, *((finished[at][0], old) for at, old in before.items())], programs, judge)
+    stale = {at: grade.correct for at, grade in zip(before, grades[len(raws) :], strict=True)}
+    rows = [grade_row(row, items_of[at], by_fresh.get(item_of[row["trace_id"]]), settings, grades[at], stale.get(at)) for at, row in enumerate(raws)]
     frame = tables.frame_of([{name: row[name] for name in tables.Interruptions.column_names()} for row in rows], tables.Interruptions)
-    meta = tables.metadata("interruptions", study, settings, **grading.facts(programs))
+    meta = tables.metadata("interruptions", study, settings, **grading.facts(programs, judge))
     tables.write(frame, output, tables.Interruptions, meta)

@@ -104,10 +104,10 @@ def run(inputs: Mapping[str, Sequence[str | Path]], output: str | Path, study: s
 
 STAGES: dict[str, tuple[type[dy.Schema], Callable[..., dict[str, Any]]]] = {
     "item_tables": (tables.Items, study_config.items_settings),
-    "traces": (tables.Traces, study_config.traces_settings),
+    "traces": (tables.Traces, study_config.graded_traces_settings),
     "cuts": (tables.Cuts, study_config.replay_settings),
     "readouts": (tables.Readouts, study_config.probe_settings),
-    "continuations": (tables.Continuations, study_config.continuation_settings),
+    "continuations": (tables.Continuations, study_config.graded_continuation_settings),
     "controls": (tables.Controls, study_config.controls_settings),
 }
 

@@ -19,12 +19,14 @@ from midtrace import interruption_config, tables
 from midtrace.config import REVISED
 from midtrace.errors import InputError
 
-STAGES = ("traces", "cuts", "probes", "continuations", "interruptions", "controls")
+STAGES = ("traces", "cuts", "probes", "continuations", "interruptions", "controls", "verdicts")
+JUDGE = "the judge"  # where its verdicts stand among the models, none of which has a name with a space
 # Bytes a token and a row, generously: ids of Qwen3's vocabulary take 1.1 bytes a token in Parquet (2.3M tokens of benchmark texts), rows of the
 # demo 3 (cuts), 41 (readouts), 15 (continuations, raw and graded) and 6 (controls); what is kept by request takes 84 bytes a trace besides its ids,
 # 152 a readout with 28 candidates, 28 a continuation.
 TOKEN_BYTES = 2
-ROW_BYTES = {"traces": 600, "cuts": 10, "probes": 300, "continuations": 100, "interruptions": 600, "controls": 200}
+ROW_BYTES = {"traces": 600, "cuts": 10, "probes": 300, "continuations": 100, "interruptions": 600, "controls": 200, "verdicts": 200}
+TEMPLATE_CHARACTERS = 3  # of a judge's template in a token, at least
 CLOSE_TOKENS = 32  # the forced close and the stem
 SCRIPTED, PREFIXES = 6, 4  # controls of an item, see midtrace.controls
 
@@ -100,6 +102,14 @@ def shards(config: Mapping[str, Any], results: Path) -> Iterator[Shard]:
     results
         ``results/{study}``: items that are there count as they are.
     """
+    judged = study_config.judged(config)
+    for shard in _made_by_models(config, results):
+        yield shard
+        if shard.benchmark in judged and shard.stage in ("traces", "continuations", "interruptions"):
+            yield _verdicts(config, shard)
+
+
+def _made_by_models(config: Mapping[str, Any], results: Path) -> Iterator[Shard]:
     horizon_study = study_config.selected(config, "benchmarks")
     for model in study_config.selected(config, "models"):
         for benchmark in horizon_study:
@@ -173,6 +183,22 @@ def _interruption(config: Mapping[str, Any], model: str, benchmark: str, arm: st
     return Shard("interruptions", model, benchmark, arm, path, settings, n * len(kept), n * decoded, n * prefilled, 3 * n * decoded)
 
 
+def _verdicts(config: Mapping[str, Any], raw: Shard) -> Shard:
+    """What the judge is asked of the answers of a raw file, at most: all differ, and answers and verdicts are as long as they may be."""
+    judge = study_config.judge_settings(config)
+    assert judge is not None
+    path, settings, rows = raw.path.removeprefix("raw/"), study_config.graded(config, raw.benchmark, raw.settings), raw.rows
+    if raw.stage == "interruptions":
+        replicate, intervention = Path(path).with_suffix("").parts[-2:]
+        key = (raw.model, raw.benchmark, raw.arm, replicate.removeprefix("r"), intervention)
+        settings = interruption_config.interruption_grading_settings(config, *key)
+        # Is it the right answer, and is it the one before the update?
+        rows *= 1 + interruption_config.carries_update(config["interruptions"]["interventions"][intervention])
+    asked = len(judge["template"]) / TEMPLATE_CHARACTERS + config["plan"]["prompt_tokens"] + judge["answer_tokens"]
+    decoded = rows * judge["max_tokens"]
+    return Shard("verdicts", JUDGE, raw.benchmark, raw.arm, path, settings, rows, decoded, rows * asked, decoded)
+
+
 def _controls(config: Mapping[str, Any], model: str, benchmark: str, n: int) -> Shard:
     arm, chosen = config["comparisons"][0]["reference"], min(n, config["controls"]["items"])
     early, late = config["controls"]["horizons"]
@@ -201,7 +227,7 @@ def table(config: Mapping[str, Any], results: str | Path) -> pl.DataFrame:
     found = list(shards(config, results))
     fields = [field.name for field in dataclasses.fields(Shard) if field.name != "settings"]
     frame = pl.DataFrame([{name: getattr(shard, name) for name in fields} for shard in found])
-    speed = {name: config["plan"]["throughput"].get(name, {}) for name in study_config.selected(config, "models")}
+    speed = {name: config["plan"]["throughput"].get(name, {}) for name in (*study_config.selected(config, "models"), JUDGE)}
     rates = {kind: {name: own.get(kind, config["plan"][kind]) for name, own in speed.items()} for kind in ("decode", "prefill")}
     rate = {kind: pl.col("model").replace_strict(by_model, return_dtype=pl.Float64) for kind, by_model in rates.items()}
     return frame.with_columns(
@@ -214,12 +240,14 @@ def table(config: Mapping[str, Any], results: str | Path) -> pl.DataFrame:
 
 def starts(config: Mapping[str, Any], left: pl.DataFrame) -> int:
     """Jobs that load a model for the files that are left, at most: where all is kept from before, none is loaded."""
-    jobs = config["jobs"]
-    engine = pl.col("model").replace_strict({name: model["engine"] for name, model in config["models"].items()})
+    jobs, models = config["jobs"], dict(config["models"])
+    if config["judge"]:
+        models[JUDGE] = config["judge"]["model"]
+    engine = pl.col("model").replace_strict({name: model["engine"] for name, model in models.items()})
     paid = left.filter(pl.col("stage") != "cuts", engine != "server")
     served = paid.filter((engine == "vllm") & (jobs["engines"] == "service"))
     own = paid.join(served.select("model").unique(), on="model", how="anti")
-    shared = own.filter(pl.col("stage") != "controls")  # controls are not cut into shards
+    shared = own.filter(~pl.col("stage").is_in(["controls", "verdicts"]))  # these are not cut into shards
     units = shared.select("model", "stage").n_unique() if jobs["engines"] == "per_model" else len(shared)
     return served["model"].n_unique() + len(own) - len(shared) + units * jobs["shards"]
 
@@ -280,7 +308,11 @@ def _assumptions(config: Mapping[str, Any]) -> Iterator[str]:
     for model in study_config.selected(config, "models"):
         decode, prefill = (plan["throughput"].get(model, {}).get(kind, plan[kind]) for kind in ("decode", "prefill"))
         yield f"{model}: {decode:,.0f} tokens a second decoded and {prefill:,.0f} read by the one job that runs (throughput, or decode and prefill)"
+    if study_config.judged(config):
+        written, shown = config["judge"]["max_tokens"], config["judge"]["answer_tokens"]
+        yield f"{JUDGE}: asked of every answer, {shown:,} tokens of it shown and {written:,} written, the most that is possible"
+        yield f"{JUDGE}: {plan['decode']:,.0f} tokens a second decoded and {plan['prefill']:,.0f} read (decode, prefill)"
     if plan["items"]:
         yield "items of sources that are taken whole (items): " + ", ".join(f"{name} {n:,}" for name, n in plan["items"].items())
     yield "a file of another config is made again as a whole: what the engine has kept of it, which costs nothing, is not taken off here"
-    yield "every run ends its reasoning; prefixes are read once per trace and context (a prefix cache); grading, cuts and analysis take no engine"
+    yield "every run ends its reasoning; prefixes are read once per trace and context (a prefix cache); rules, cuts and analysis take no engine"

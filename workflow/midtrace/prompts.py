@@ -65,6 +65,15 @@ def render(item: Mapping[str, Any], arm: Mapping[str, Any], benchmark: Mapping[s
     dialect, tokenizer
         How the model is spoken to, and its vocabulary.
     """
+    return [
+        *head_ids(arm, benchmark, dialect, tokenizer),
+        *turn_ids(dialect.user, user_text(item, arm, benchmark), tokenizer),
+        *tokenizer.encode(dialect.assistant, add_special_tokens=False),
+    ]
+
+
+def head_ids(arm: Mapping[str, Any], benchmark: Mapping[str, Any], dialect: Dialect, tokenizer: Any) -> list[int]:
+    """Ids of a prompt up to its user turn: preamble and system message; see :func:`render`."""
     system = system_text(arm, dialect, benchmark)
     date = f"\nCurrent date: {benchmark['date']}" if benchmark.get("date") else ""
     preamble = dialect.preamble.replace("{date}", date).replace("{effort}", arm.get("effort") or "")
@@ -72,8 +81,7 @@ def render(item: Mapping[str, Any], arm: Mapping[str, Any], benchmark: Mapping[s
     if system or dialect.standing:
         own = dialect.standing + "\n\n" if dialect.standing and system else dialect.standing
         ids += turn_ids(dialect.system.replace("{text}", own + "{text}"), system, tokenizer)
-    ids += turn_ids(dialect.user, user_text(item, arm, benchmark), tokenizer)
-    return ids + tokenizer.encode(dialect.assistant, add_special_tokens=False)
+    return ids
 
 
 def turn_ids(template: str, text: str, tokenizer: Any) -> list[int]:

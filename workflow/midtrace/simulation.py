@@ -157,6 +157,7 @@ def settings(horizons: Sequence[int], seed: int = 0, **inference: Any) -> dict[s
         "validity": {"bins": [0.25, 0.5, 0.75, 1.0]},
         "inference": {**defaults, **inference},
         "seed": seed,
+        "judge": None,
     }
 
 

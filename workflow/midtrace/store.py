@@ -15,7 +15,7 @@ import dataframely as dy
 import numpy as np
 import polars as pl
 
-from midtrace import codedigest, engines, serving, tables
+from midtrace import codedigest, engines, tables
 from midtrace.engines import Engine, GenerateRequest, Generation, Sampling, ScoreRequest
 from midtrace.errors import InputError
 
@@ -97,7 +97,11 @@ class StoredEngine:
 
 def load(model: Mapping[str, Any], threads: int, machine: Mapping[str, Any], service: Mapping[str, Any] | None = None) -> Engine:
     """An engine of this process, or the server that ``service`` keeps for the run (:func:`midtrace.serving.reach`)."""
-    return serving.reach(model, threads=threads, machine=machine, **service) if service else engines.load(model, threads, machine)
+    if not service:
+        return engines.load(model, threads, machine)
+    from midtrace import serving
+
+    return serving.reach(model, threads=threads, machine=machine, **service)
 
 
 def engine_of(

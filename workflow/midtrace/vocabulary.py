@@ -9,16 +9,21 @@ from typing import Any
 from midtrace.errors import InputError, require_filled
 
 
+def field_of(model: Mapping[str, Any], key: str) -> str:
+    """Where a config has a key of a model entry. One without a name is the judge's."""
+    return f"models.{model['name']}.{key}" if "name" in model else f"judge.model.{key}"
+
+
 def load_tokenizer(model: Mapping[str, Any]) -> Any:
     """The Transformers tokenizer of a model entry."""
     from transformers import AutoTokenizer
 
     if not Path(model["source"]).is_dir():
-        require_filled(model.get("revision"), "config", f"models.{model['name']}.revision", f"the commit of {model['source']} to run")
+        require_filled(model.get("revision"), "config", field_of(model, "revision"), f"the commit of {model['source']} to run")
     try:
         return AutoTokenizer.from_pretrained(model["source"], revision=model.get("revision"))
     except (OSError, ValueError) as error:
-        raise InputError("config", f"models.{model['name']}.source", f"no tokenizer in {model['source']!r} ({str(error).splitlines()[0]})") from None
+        raise InputError("config", field_of(model, "source"), f"no tokenizer in {model['source']!r} ({str(error).splitlines()[0]})") from None
 
 
 def context_length(model: Mapping[str, Any]) -> int | None:
@@ -34,7 +39,7 @@ def context_length(model: Mapping[str, Any]) -> int | None:
     own = getattr(AutoConfig.from_pretrained(model["source"], revision=model.get("revision")), "max_position_embeddings", None)
     asked = model.get("context")
     if own and asked and asked > own:
-        raise InputError("config", f"models.{model['name']}.context", f"is {asked}", f"at most {own}, the model's own")
+        raise InputError("config", field_of(model, "context"), f"is {asked}", f"at most {own}, the model's own")
     return asked or own
 
 
@@ -48,7 +53,7 @@ def require_context(model: Mapping[str, Any], what: str, tokens: int) -> None:
     """
     context = context_length(model)
     if context is not None and tokens > context:
-        raise InputError(what, f"models.{model['name']}.context", f"{tokens} tokens exceed the context", f"at most {context} tokens")
+        raise InputError(what, field_of(model, "context"), f"{tokens} tokens exceed the context", f"at most {context} tokens")
 
 
 def tokenizer_hash(tokenizer: Any) -> str:

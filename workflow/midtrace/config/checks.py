@@ -36,9 +36,10 @@ def check(config: Mapping[str, Any], where: object) -> None:
     if config["validity"]["bins"][-1] != 1:
         raise InputError(where, "validity.bins", f"end at {config['validity']['bins'][-1]:g}", "upper edges of prefix fractions, the last one 1")
     for name, model in config["models"].items():
-        _check_model(name, model, where)
+        _check_model(f"models.{name}", model, where)
     for name, benchmark in config["benchmarks"].items():
         _check_benchmark(name, benchmark, where)
+    _check_judge(config, where)
     for model in selected(config, "models"):
         for name, benchmark in config["benchmarks"].items():
             _check_prompt(name, benchmark, config["models"][model]["dialect"], where)
@@ -97,47 +98,45 @@ def _check_comparisons(config: Mapping[str, Any], where: object) -> None:
         seen.add(pair)
 
 
-def _check_model(name: str, model: Mapping[str, Any], where: object) -> None:
+def _check_model(field: str, model: Mapping[str, Any], where: object) -> None:
     if model["dialect"] not in DIALECTS:
-        raise InputError(where, f"models.{name}.dialect", f"{model['dialect']!r} is unknown", DIALECTS)
+        raise InputError(where, f"{field}.dialect", f"{model['dialect']!r} is unknown", DIALECTS)
     if model["engine"] not in ENGINES:
-        raise InputError(where, f"models.{name}.engine", f"{model['engine']!r} is unknown", ENGINES)
-    _check_engine(name, model, where)
+        raise InputError(where, f"{field}.engine", f"{model['engine']!r} is unknown", ENGINES)
+    _check_engine(field, model, where)
     if model["date"] and not DIALECTS[model["dialect"]].takes_date:
         takers = [dialect.name for dialect in DIALECTS.values() if dialect.takes_date]
-        raise InputError(
-            where, f"models.{name}.date", f"dialect {model['dialect']!r} states no date", f"null, or a dialect that does: {', '.join(takers)}"
-        )
+        raise InputError(where, f"{field}.date", f"dialect {model['dialect']!r} states no date", f"null, or a dialect that does: {', '.join(takers)}")
     source = model["source"]
     if Path(source).is_dir() and not (Path(source) / "config.json").is_file():
-        raise InputError(where, f"models.{name}.source", f"{source!r} holds no config.json", "a folder with a model, or owner/name")
+        raise InputError(where, f"{field}.source", f"{source!r} holds no config.json", "a folder with a model, or owner/name")
     if not Path(source).is_dir() and (source.count("/") != 1 or source.startswith((".", "/"))):
-        raise InputError(where, f"models.{name}.source", f"{source!r} is no folder here and no hub id", "an existing folder, or owner/name")
+        raise InputError(where, f"{field}.source", f"{source!r} is no folder here and no hub id", "an existing folder, or owner/name")
     if not Path(source).is_dir() and not model["revision"]:
         raise InputError(
             where,
-            f"models.{name}.source",
+            f"{field}.source",
             f"{source!r} is no folder here, and as a hub id it lacks a revision",
             "an existing folder (make smollm2 makes models/smollm2), or owner/name with a pinned commit as revision",
         )
 
 
-def _check_engine(name: str, model: Mapping[str, Any], where: object) -> None:
+def _check_engine(field: str, model: Mapping[str, Any], where: object) -> None:
     engine = model["engine"]
     for key in model["machine"]:
         if key not in MACHINE[engine]:
-            raise InputError(where, f"models.{name}.machine.{key}", f"means nothing to engine {engine!r}", MACHINE[engine])
+            raise InputError(where, f"{field}.machine.{key}", f"means nothing to engine {engine!r}", MACHINE[engine])
     if engine == "server" and "url" not in model["machine"]:
-        raise InputError(where, f"models.{name}.machine.url", "missing, and engine 'server' needs one", "the url of a running server")
+        raise InputError(where, f"{field}.machine.url", "missing, and engine 'server' needs one", "the url of a running server")
     if engine == "server":
-        _check_url(f"models.{name}.machine.url", model["machine"]["url"], where)
+        _check_url(f"{field}.machine.url", model["machine"]["url"], where)
     if engine == "transformers":
         return
     if model["dtype"] == "float64":
-        raise InputError(where, f"models.{name}.dtype", f"'float64' is unknown to engine {engine!r}", ("float32", "bfloat16", "float16"))
-    temperature = model["sampling"]["temperature"]
+        raise InputError(where, f"{field}.dtype", f"'float64' is unknown to engine {engine!r}", ("float32", "bfloat16", "float16"))
+    temperature = model["sampling"]["temperature"] if "sampling" in model else 1.0  # a judge has none
     if not 0.01 <= temperature <= 2:  # below, vLLM takes 0.01 without a word; above, it refuses
-        raise InputError(where, f"models.{name}.sampling.temperature", f"is {temperature:g} with engine {engine!r}", "0.01 to 2")
+        raise InputError(where, f"{field}.sampling.temperature", f"is {temperature:g} with engine {engine!r}", "0.01 to 2")
 
 
 def _check_url(field: str, url: str, where: object) -> None:
@@ -182,6 +181,29 @@ def _check_benchmark(name: str, benchmark: Mapping[str, Any], where: object) -> 
             raise InputError(
                 where, f"{field}.{key}", f"is given, but loader {loader.name!r} does not use it", f"a loader that does: {', '.join(used)}"
             )
+
+
+def _check_judge(config: Mapping[str, Any], where: object) -> None:
+    """A judge and the benchmarks that it grades: neither without the other."""
+    judge, judged = config["judge"], [name for name, entry in config["benchmarks"].items() if entry["grader"] == "judge"]
+    for name in judged:
+        kind = config["benchmarks"][name]["answer_kind"]
+        if kind != "math":
+            raise InputError(where, f"benchmarks.{name}.grader", f"is 'judge', but answer_kind is {kind!r}", "rules, or answer_kind math")
+        if judge is None:
+            raise InputError(where, "judge", f"missing, and benchmarks.{name}.grader is 'judge'", "a section with the judge's model")
+    if judge is None:
+        return
+    if not judged:
+        raise InputError(where, "judge", "is given, but grades nothing", "a benchmark with grader: judge, or no section judge")
+    _check_model("judge.model", judge["model"], where)
+    dialect, effort = DIALECTS[judge["model"]["dialect"]], judge["model"]["effort"]
+    if (effort or dialect.needs_effort) and effort not in dialect.efforts:
+        problem = f"{effort!r} is unknown to dialect {dialect.name!r}" if effort else f"missing, and dialect {dialect.name!r} needs one"
+        raise InputError(where, "judge.model.effort", problem, dialect.efforts or "null")
+    for placeholder in ("{question}", "{gold}", "{answer}") if judge["template"] is not None else ():
+        if judge["template"].count(placeholder) != 1:
+            raise InputError(where, "judge.template", f"holds {placeholder} {judge['template'].count(placeholder)} times", "each placeholder once")
 
 
 def _check_prompt(name: str, benchmark: Mapping[str, Any], dialect: str, where: object) -> None:

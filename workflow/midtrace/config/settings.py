@@ -62,7 +62,7 @@ def items_settings(config: Mapping[str, Any], benchmark: str) -> dict[str, Any]:
     """What determines ``items/{benchmark}.parquet``."""
     source = benchmark.removesuffix(REVISED)
     entry = config["benchmarks"][source]
-    settings = {key: value for key, value in entry.items() if key not in (*wording.PROMPT, "dialects", "replicates")}
+    settings = {key: value for key, value in entry.items() if key not in (*wording.PROMPT, "dialects", "replicates", "grader")}
     settings["content"] = source_hash(entry["path"], entry["revision"])
     settings["tests"] = entry["tests"] | {"content": source_hash(entry["tests"]["path"], entry["tests"]["revision"])}
     view = {"view": "revised"} if benchmark != source else {}
@@ -80,9 +80,35 @@ def _without_machine(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def model_settings(config: Mapping[str, Any], model: str) -> dict[str, Any]:
     """What determines what a model does: its entry without ``machine``, and its weights."""
-    entry = _without_machine(config["models"][model])
+    return {"name": model, **_with_weights(config["models"][model])}
+
+
+def _with_weights(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A model entry without ``machine``, and with what identifies its weights."""
     weights = folder_hash(entry["source"]) if Path(entry["source"]).is_dir() else entry["revision"]
-    return {"name": model, **entry, "weights": weights}
+    return {**_without_machine(entry), "weights": weights}
+
+
+def judge_settings(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What determines the verdicts of the judge: ``model``, ``max_tokens``, ``answer_tokens``, ``template``; None for a study without one."""
+    judge = config["judge"]
+    if judge is None:
+        return None
+    template = judge["template"] if judge["template"] is not None else wording.wordings()["judge"]
+    return _sorted({**judge, "model": _with_weights(judge["model"]), "template": template})
+
+
+def judged(config: Mapping[str, Any]) -> list[str]:
+    """Benchmarks of the study whose answers a judge grades."""
+    used = dict.fromkeys([*selected(config, "benchmarks"), *config["interruptions"]["run"]])
+    return [name for name in used if config["benchmarks"][name]["grader"] == "judge"]
+
+
+def graded(config: Mapping[str, Any], benchmark: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a stage before grading with what determines the grades: ``judge``, where the benchmark has one; else as they are."""
+    if config["benchmarks"][benchmark.removesuffix(REVISED)]["grader"] == "rules":
+        return dict(settings)
+    return {**settings, "judge": judge_settings(config)}
 
 
 def arm_settings(config: Mapping[str, Any], model: str, arm: str) -> dict[str, Any]:
@@ -104,6 +130,11 @@ def traces_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: 
             "seed": config["seed"],
         }
     )
+
+
+def graded_traces_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str) -> dict[str, Any]:
+    """What determines the graded traces of an arm and replicate."""
+    return graded(config, benchmark, traces_settings(config, model, benchmark, arm, replicate))
 
 
 def replay_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str) -> dict[str, Any]:
@@ -148,6 +179,11 @@ def continuation_settings(config: Mapping[str, Any], model: str, benchmark: str,
     return _sorted({**settings, "continuations": config["continuations"]})
 
 
+def graded_continuation_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str) -> dict[str, Any]:
+    """What determines the graded continuations of an arm and replicate."""
+    return graded(config, benchmark, continuation_settings(config, model, benchmark, arm, replicate))
+
+
 def controls_settings(config: Mapping[str, Any], model: str, benchmark: str) -> dict[str, Any]:
     """What determines the controls of a model: items, the reference arm of the first comparison, and the probe."""
     reference = config["comparisons"][0]["reference"]
@@ -165,7 +201,9 @@ def outcomes_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What determines the outcomes: the config without what is only done with them."""
     later = ("study", "inference", "validity", "planted", "interruptions", "plan", "code", "jobs")
     models = {name: _without_machine(entry) for name, entry in config["models"].items()}
-    return _sorted({**{key: value for key, value in config.items() if key not in later}, "models": models, "code": code_settings(config)})
+    judge = config["judge"] and {**config["judge"], "model": _without_machine(config["judge"]["model"])}
+    kept = {key: value for key, value in config.items() if key not in later}
+    return _sorted({**kept, "models": models, "judge": judge, "code": code_settings(config)})
 
 
 def analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,6 +221,7 @@ def analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:
             "inference": config["inference"],
             "seed": config["seed"],
             "planted": file_hash(config["planted"]) if config["planted"] else None,
+            "judge": {"benchmarks": judged(config), **(judge_settings(config) or {})} if judged(config) else None,
         }
     )
 

@@ -162,6 +162,10 @@ def _of_benchmark(
     natural = (pl.col("mode") == "natural") & (pl.col("cut") == "fraction")
     answered = (pl.col("mode") == "answer") & (pl.col("cut") == "horizon")
     readings = arms.readings(part("continuations", CONTINUED_COLUMNS, natural | answered), probed, exact)
+    if settings["judge"] and benchmark in settings["judge"]["benchmarks"]:
+        judged = arms.judged(traces, lazy["traces"], lazy["continuations"])
+        for arm in judged["arm"].unique(maintain_order=True):
+            yield "judging", label(arms.judging(judged.filter(pl.col("arm") == arm), settings), {"treatment": arm})
     from_later = estimands.later_rows(probed, exact, settings["horizons"])
     for arm in exact["arm"].unique(maintain_order=True):
         mine = exact.filter(pl.col("arm") == arm)

@@ -74,6 +74,33 @@ def agreement(readings: pl.DataFrame, later: pl.DataFrame, settings: Mapping[str
     return estimands.agreement(pl.concat([own, after]), ["reading", "horizon", "fraction", "k"], **bootstrap_settings(settings))
 
 
+def judged(own: pl.DataFrame, traces: pl.LazyFrame, continuations: pl.LazyFrame) -> pl.DataFrame:
+    """The answers that a judge graded: of runs (``reading`` is ``natural``) and of continuations (their mode).
+
+    Parameters
+    ----------
+    own
+        ``trace_id``, ``item_id``, ``arm`` of the traces of one model and benchmark.
+    traces, continuations
+        Graded tables of any.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``item_id``, ``arm``, ``reading``, ``correct``, ``rules_correct``, ``judge_verdict``, sorted by trace.
+    """
+    columns = ["trace_id", "reading", "correct", "rules_correct", "judge_verdict"]
+    # Mode natural repeats the runs.
+    parts = [traces.with_columns(reading=pl.lit("natural")), continuations.filter(pl.col("mode") != "natural").rename({"mode": "reading"})]
+    found = pl.concat([part.select(columns) for part in parts]).join(own.lazy().select("trace_id", "item_id", "arm"), on="trace_id")
+    return found.collect(engine="streaming").sort("reading", "trace_id").select("item_id", "arm", *columns[1:])
+
+
+def judging(answers: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
+    """Verdicts and agreement with the rules of the answers of an arm (:func:`judged`), by reading."""
+    return estimands.judging(answers, ["reading"], **bootstrap_settings(settings))
+
+
 def retokenisation(cuts: pl.DataFrame, traces: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
     """Share of traces that a decode-encode round trip changes: anywhere (``trace_drift``), and within the prefix at B (``prefix_drift``)."""
     by = ["estimand", "horizon"]

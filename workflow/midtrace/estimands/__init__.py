@@ -13,6 +13,7 @@ from midtrace.estimands.contrasts import (
     strata,
     strata_terms,
 )
+from midtrace.estimands.judging import judging
 from midtrace.estimands.lengths import length_pairs, median_ratio, median_ratio_interval, weighted_medians
 from midtrace.estimands.scores import score_terms
 from midtrace.estimands.terms import estimate, item_terms, named
@@ -29,6 +30,7 @@ __all__ = [
     "estimate",
     "falsifier_rows",
     "item_terms",
+    "judging",
     "kappa_of_shares",
     "later_rows",
     "length_pairs",

@@ -13,17 +13,41 @@ from midtrace.errors import InputError
 from midtrace.grading.choice import parse_choice
 from midtrace.grading.code import extract_program, grade_code, grade_programs
 from midtrace.grading.free_form import grade_math, parse_math
+from midtrace.grading.judge import SAME, Judge, Verdict
 from midtrace.sandbox import Limits
 
-__all__ = ["Grade", "Programs", "extract_program", "facts", "grade", "grade_all", "grade_code", "grade_math", "parse_choice", "parse_math"]
+__all__ = [
+    "Grade",
+    "Judge",
+    "Programs",
+    "extract_program",
+    "facts",
+    "grade",
+    "grade_all",
+    "grade_code",
+    "grade_math",
+    "graded",
+    "parse_choice",
+    "parse_math",
+    "settings_after",
+    "settings_before",
+]
 
 
 class Grade(NamedTuple):
-    """What an answer is worth: the parsed answer (None: unparsed, which is wrong), whether it is right, and a note on what was wrong with it."""
+    """What an answer is worth; the fields are columns of every graded table (:class:`midtrace.tables.Traces`).
+
+    The answer as the rules read it (None: unparsed), whether it is right, and a note on what was wrong with it; then who says so, and if a judge
+    does: what the rules say (an unparsed answer is wrong for them), what became of the judge's verdict, and what it wrote.
+    """
 
     answer: str | None
     correct: bool
-    note: str | None = None
+    grade_note: str | None = None
+    grader: str = "rules"
+    rules_correct: bool | None = None
+    judge_verdict: str | None = None
+    judge_text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +94,7 @@ def grade(text: str, item: Mapping[str, Any], labels: Sequence[str]) -> tuple[st
     return answer, answer is not None and grade_math(answer, item["answer"])
 
 
-def grade_all(answers: Sequence[tuple[str | None, Mapping[str, Any]]], programs: Programs | None = None) -> list[Grade]:
+def grade_all(answers: Sequence[tuple[str | None, Mapping[str, Any]]], programs: Programs | None = None, judge: Judge | None = None) -> list[Grade]:
     """Grade answers of one benchmark.
 
     Parameters
@@ -79,15 +103,41 @@ def grade_all(answers: Sequence[tuple[str | None, Mapping[str, Any]]], programs:
         Pairs of an answer text (None: the run gave none, which is wrong) and its item.
     programs
         For a benchmark of code.
+    judge
+        Who decides instead of the rules, whose grade is kept beside.
     """
     if programs is None:
-        return [Grade(None, False) if text is None else Grade(*grade(text, item, prompts.labels(len(item["options"])))) for text, item in answers]
+        found = [Grade(None, False) if text is None else Grade(*grade(text, item, prompts.labels(len(item["options"])))) for text, item in answers]
+        return found if judge is None else list(map(_judged, found, judge.verdicts(answers)))
     given = {at: (text, item["item_id"]) for at, (text, item) in enumerate(answers) if text is not None}
-    found = grade_programs(list(given.values()), programs.tests_of, programs.limits, programs.sandbox, programs.workers)
-    graded = dict(zip(given, found, strict=True))
-    return [Grade(*graded[at]) if at in graded else Grade(None, False) for at in range(len(answers))]
+    tested = grade_programs(list(given.values()), programs.tests_of, programs.limits, programs.sandbox, programs.workers)
+    by_place = dict(zip(given, tested, strict=True))
+    return [Grade(*by_place[at]) if at in by_place else Grade(None, False) for at in range(len(answers))]
 
 
-def facts(programs: Programs | None) -> dict[str, Any]:
-    """What the metadata of a graded table says of how its programs were run."""
-    return {} if programs is None else {"programs": {"sandbox": programs.sandbox, "python": platform.python_version(), **asdict(programs.limits)}}
+def _judged(rules: Grade, verdict: Verdict) -> Grade:
+    return Grade(rules.answer, verdict.outcome == SAME, rules.grade_note, "judge", rules.correct, verdict.outcome, verdict.text)
+
+
+def graded(frame: pl.DataFrame, grades: Sequence[Grade]) -> pl.DataFrame:
+    """A frame with the columns of the grades of its rows."""
+    types = {name: tables.Traces.create_empty().schema[name] for name in Grade._fields}
+    return frame.with_columns(pl.DataFrame(list(grades), schema=types, orient="row").get_columns())
+
+
+def settings_before(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of what a stage grades: its own, without the judge."""
+    return {key: value for key, value in settings.items() if key != "judge"}
+
+
+def settings_after(settings: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of another graded file of the same benchmark: those of what it grades, with the judge of this stage."""
+    return {**before, **{key: value for key, value in settings.items() if key == "judge"}}
+
+
+def facts(programs: Programs | None, judge: Judge | None = None) -> dict[str, Any]:
+    """What the metadata of a graded table says of how its programs were run, or its judge."""
+    found: dict[str, Any] = {} if judge is None else {"judge": judge.facts}
+    if programs is not None:
+        found["programs"] = {"sandbox": programs.sandbox, "python": platform.python_version(), **asdict(programs.limits)}
+    return found

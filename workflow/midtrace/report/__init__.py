@@ -19,13 +19,14 @@ from midtrace.report.checks import (
     drift_rows,
     early_rows,
     falsifier_rows,
+    judge_rows,
     method_rows,
     planted_row,
     readout_counts,
     replicate_rows,
     text_rows,
 )
-from midtrace.report.provenance import item_sources, making
+from midtrace.report.provenance import item_sources, judge_facts, making
 from midtrace.verdicts import Headline, number, p_value, plain, points
 
 FOLLOWED = 0.5  # a scripted statement that is followed less often is a failed control; it is said in the report
@@ -132,9 +133,11 @@ def gather(
         "planted": planted,
         "interruptions": interruptions.figures(uris),
         "interruption_rows": interruptions.rows(inputs.get("interruption_tables", ())),
+        "interruption_judging": interruptions.judging(inputs.get("interruption_tables", ())),
         "example": shown,
         "item_sources": item_sources(inputs["item_tables"]),
         "making": making(inputs),
+        "judge": judge_facts(analysis["judge"], inputs),
         "arms": {name: settings["arms"][name] for name in [*settings["figures"]["arms"], *settings["arms"]]},
         "comparisons": analysis["comparisons"],
         "replicates": settings["replicates"][-1],
@@ -226,6 +229,7 @@ def section_of(
         "unfollowed": [row["name"] for row in controls if row["follows"] is not None and row["follows"].value < FOLLOWED],
         "drift": drift_rows(own["retokenisation"], settings["figures"]["arms"]),
         "agreement": agreement_rows(own["agreement"], settings["figures"]["arms"]),
+        "judging": judge_rows(own["judging"], "reading"),
         "falsifier": falsifier_rows(own["falsifier"], analysis["comparisons"]),
         "methods": [entry for row in rows if row for entry in method_rows(own["inference"], row)],
         "early": [entry for row in rows if row and (entry := early_rows(own, row))],

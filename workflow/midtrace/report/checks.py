@@ -82,6 +82,20 @@ def agreement_rows(frame: pl.DataFrame, arms: Sequence[str]) -> list[dict[str, A
     return found
 
 
+VERDICTS = ("both_right", "only_judge", "only_rules", "both_wrong", "unread", "truncated", "not_asked")
+
+
+def judge_rows(frame: pl.DataFrame, by: str) -> list[dict[str, Any]]:
+    """How a judge graded, by arm and ``by``: numbers of answers (``VERDICTS``, and ``answers``, all of them), ``agreement`` and ``kappa``."""
+    found = []
+    for arm, name in frame.select("treatment", by).unique(maintain_order=True).iter_rows():
+        own = frame.filter(pl.col("treatment") == arm, pl.col(by) == name)
+        counts = {verdict: int(own.filter(pl.col("estimand") == verdict)["estimate"].item()) for verdict in VERDICTS}
+        agreed = {estimand: verdicts.one(own, estimand=estimand) for estimand in ("agreement", "kappa")}
+        found.append({"arm": arm, "name": name, "answers": sum(counts.values()), **counts, **agreed})
+    return found
+
+
 def falsifier_rows(frame: pl.DataFrame, comparisons: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
     """Unfinished reference prefixes in the common context, by comparison and share of the reasoning that they hold: pairs, agreement, kappa, gap."""
     found = []

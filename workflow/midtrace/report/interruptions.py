@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from midtrace import interruption_figures, verdicts
+from midtrace.report.checks import judge_rows
 
 QUESTIONS = {
     "interruptions": "What does an interruption cost?",
@@ -24,6 +25,18 @@ def figures(uris: Mapping[str, str]) -> list[dict[str, Any]]:
             kind = interruption_figures.kind_of(stem)
             heading = f"{QUESTIONS[kind]} ({stem.removeprefix(f'{kind}_').replace('_', ' ')})"
             found.append({"name": f"figure-{stem}", "heading": heading, "uri": uri, "alt": heading, "caption": interruption_figures.CAPTIONS[kind]})
+    return found
+
+
+def judging(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
+    """Per model and benchmark whose interruptions a judge graded: ``model``, ``benchmark``, ``rows`` (:func:`midtrace.report.checks.judge_rows`)."""
+    found = []
+    for path in paths:
+        frame = pl.read_parquet(path).filter(pl.col("estimand").str.starts_with("judge_"))
+        frame = frame.with_columns(pl.col("estimand").str.strip_prefix("judge_"))
+        for model, benchmark in frame.select("model", "benchmark").unique(maintain_order=True).iter_rows():
+            own = frame.filter(pl.col("model") == model, pl.col("benchmark") == benchmark)
+            found.append({"model": model, "benchmark": benchmark, "rows": judge_rows(own, "intervention")})
     return found
 
 

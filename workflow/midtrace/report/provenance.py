@@ -35,6 +35,42 @@ def item_sources(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
     return found
 
 
+def shown(source: str) -> str:
+    """A model's source for readers: of a folder of one's own machine, which is nobody's business, its name."""
+    return Path(source).name if Path(source).is_absolute() else source
+
+
+def judge_facts(judge: Mapping[str, Any] | None, inputs: Mapping[str, Sequence[str | Path]]) -> dict[str, Any] | None:
+    """The judge of a study: ``name``, ``benchmarks``, ``template``, and ``facts``, (what, value) pairs; None where rules grade everything.
+
+    Parameters
+    ----------
+    judge
+        See :func:`midtrace.config.analysis_settings`.
+    inputs
+        Shards by stage: ``traces``, whose metadata say what ran it.
+    """
+    if judge is None:
+        return None
+    model = judge["model"]
+    ran = [meta["judge"] for path in inputs["traces"] if "judge" in (meta := tables.read_metadata(path))]
+    engine, device = (list(dict.fromkeys(str(one[key]) for one in ran if key in one)) for key in ("engine_version", "device"))
+    facts = {
+        "revision": model["revision"],
+        "weights (hash or revision)": model["weights"],
+        "dialect": model["dialect"],
+        "effort": model["effort"],
+        "engine": " ".join([model["engine"], "; ".join(engine)]).strip(),
+        "device": "; ".join(device) or None,
+        "precision": model["dtype"],
+        "sampling": "greedy",
+        "token cap": judge["max_tokens"],
+        "tokens of an answer that it is shown": judge["answer_tokens"],
+    }
+    told = [(what, value) for what, value in facts.items() if value is not None]
+    return {"name": shown(model["source"]), "benchmarks": judge["benchmarks"], "template": judge["template"], "facts": told}
+
+
 def making(inputs: Mapping[str, Sequence[str | Path]]) -> list[dict[str, Any]]:
     """How the traces of each model were made, from the metadata of their files: one entry per model with (what, values) pairs."""
     found: dict[str, dict[str, dict[str, None]]] = {}
@@ -47,8 +83,7 @@ def making(inputs: Mapping[str, Sequence[str | Path]]) -> list[dict[str, Any]]:
         meta = tables.read_metadata(path)
         entry = meta["identity"]["model"]
         name = entry["name"]
-        source = Path(entry["source"])
-        add(name, "model", source.name if source.is_absolute() else entry["source"])  # a folder of one's own machine is nobody's business
+        add(name, "model", shown(entry["source"]))
         add(name, "revision", entry["revision"])
         add(name, "weights (hash or revision)", entry["weights"])
         add(name, "vocabulary (hash)", meta.get("tokenizer"))

@@ -97,15 +97,29 @@ class StoredScores(dy.Schema):
     logprobs = dy.List(dy.Float64(nullable=False, allow_inf=True, allow_nan=True), nullable=False)
 
 
+def _grader() -> dy.String:
+    return _text(regex=one_of("rules", "judge"))
+
+
+def _judge_verdict() -> dy.String:
+    return _text(nullable=True, regex=one_of("same", "different", "unread", "truncated", "not_asked"))
+
+
 class Traces(RawTraces):
     """One row is a trace with its natural answer (null: unparsed, which counts as wrong).
 
-    ``answer`` of a code item is its program; ``grade_note`` says why a program failed, in words that quote neither it nor a test.
+    ``answer`` of a code item is its program; ``grade_note`` says why a program failed, in words that quote neither it nor a test. ``grader`` says
+    who decided ``correct``. If a judge: ``judge_verdict`` is what became of its verdict (right is ``same`` alone), ``judge_text`` what it said (null:
+    it was not asked), and ``rules_correct`` what the rules say of the ``answer`` that they read; else these are null.
     """
 
     answer = _text(nullable=True)
     correct = dy.Bool(nullable=False)
     grade_note = _text(nullable=True)
+    grader = _grader()
+    rules_correct = dy.Bool(nullable=True)
+    judge_verdict = _judge_verdict()
+    judge_text = _text(nullable=True)
 
 
 class _CutKeys(dy.Schema):
@@ -166,6 +180,10 @@ class Continuations(_Continued):
     answer = _text(nullable=True)
     correct = dy.Bool(nullable=False)
     grade_note = _text(nullable=True)
+    grader = _grader()
+    rules_correct = dy.Bool(nullable=True)
+    judge_verdict = _judge_verdict()
+    judge_text = _text(nullable=True)
     agrees_with_probe = dy.Bool(nullable=True)
 
 
@@ -207,6 +225,10 @@ class Interruptions(RawInterruptions):
     answer = _text(nullable=True)
     correct = dy.Bool(nullable=False)
     grade_note = _text(nullable=True)
+    grader = _grader()
+    rules_correct = dy.Bool(nullable=True)
+    judge_verdict = _judge_verdict()
+    judge_text = _text(nullable=True)
     fresh_correct = dy.Bool(nullable=True)
     fresh_tokens = dy.Int32(nullable=True)
     leakage_ratio = dy.Float64(nullable=True)
@@ -282,6 +304,7 @@ DECOMPOSITION: dict[str, dict[str, Any]] = {
     "validity": {"fraction": pl.Float64},
     "agreement": {"reading": pl.String, "fraction": pl.Float64, "k": pl.Int32},
     "falsifier": {"context": pl.String, "fraction": pl.Float64},
+    "judging": {"reading": pl.String},
     "retokenisation": {},
     "replicates": {"replicate": pl.Int32},
     "inference": {
