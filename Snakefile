@@ -43,6 +43,16 @@ include: "rules/report.smk"
 include: "rules/plan.smk"
 
 
+if workflow.is_main_process:
+    # As many GPU jobs at a time as there are GPUs; --resources gpu=N is another opinion.
+    if HERE and devices.gpus() and "gpu" not in workflow.resource_settings.resources:
+        workflow.register_resource("gpu", devices.gpus())
+    try:
+        check_resources()
+    except InputError as error:
+        sys.exit(f"midtrace: error: {error}")
+
+
 # A stage's target asks for every file up to there, not only for the last: one that was deleted is made again.
 rule all:
     default_target: True

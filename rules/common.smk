@@ -2,7 +2,9 @@
 import re
 from pathlib import Path
 
-from midtrace import devices, interruption_config
+from snakemake.iocontainers import InputFiles, Wildcards
+
+from midtrace import devices, interruption_config, memory
 from midtrace.figures import catalogue
 from midtrace.tables import DECOMPOSITION as TABLES
 from midtrace.tables import INTERRUPTIONS as INTERRUPTION_TABLES
@@ -16,6 +18,8 @@ BENCHMARKS = study_config.selected(config, "benchmarks")
 CHOICE_BENCHMARKS = study_config.choice_benchmarks(config)
 ARMS = study_config.arms(config)
 INTERVENTIONS = interruption_config.interventions(config)
+# Whether jobs run on this machine, and not through the executor of a cluster or the cloud, which counts nodes.
+HERE = not workflow.remote_exec and workflow.resource_settings.nodes is None
 NOTHING = "(?!)"  # a wildcard constraint that admits no name
 # Tables of interruptions that have a figure.
 FIGURE_TABLES = ("interruptions", "interruptions_leakage", "interruptions_errors")
@@ -81,9 +85,36 @@ def env_of_engine(wildcards):
 
 
 def gpus_of_engine(wildcards):
-    """A resources function: the GPUs that a job of a model asks for. A cluster profile overrides it: the machine that submits may have none."""
+    """A resources function: the GPUs that a job of a model asks for; none where it runs here and there are none."""
     model = config["models"][wildcards.model]
-    return 0 if model["engine"] == "server" else min(devices.gpus(), model["machine"].get("tensor_parallel_size", 1))
+    wanted = 0 if model["engine"] == "server" else model["machine"].get("tensor_parallel_size", 1)
+    return min(devices.gpus(), wanted) if HERE else wanted
+
+
+def memory_of_engine(wildcards, attempt):
+    """A resources function: MB for the weights of a model and what works with them; more with every attempt."""
+    return memory.request_mb(config["models"][wildcards.model], attempt)
+
+
+def growing(minutes):
+    """A resources function: minutes that a job may take on a cluster, as often as attempts."""
+
+    def runtime(wildcards, attempt):
+        return minutes * attempt
+
+    return runtime
+
+
+def check_resources():
+    """Refuse a model that does not fit what the jobs of its engine ask for, profile and command line included."""
+    judged = {"mem", "mem_mb", "mem_mb_per_cpu", "gpu"}
+    for rule in workflow.rules:
+        if "machine" not in rule.params.keys():
+            continue
+        for name in MODELS:
+            others = set(rule.resources) - judged - {"_cores"}
+            asked = rule.expand_resources(Wildcards(fromdict={"model": name}), InputFiles(), attempt=1, skip_evaluation=others)
+            memory.check_job(rule.name, name, config["models"][name], dict(asked.items()), asked["_cores"])
 
 
 def batch_of(few, many):

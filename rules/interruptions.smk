@@ -31,6 +31,8 @@ rule interrupt_traces:
         env_of_engine
     resources:
         gpu=gpus_of_engine,
+        mem_mb=memory_of_engine,
+        runtime=growing(240),
         batch=batch_of(32, 128),
     params:
         study=config["study"],

@@ -25,6 +25,8 @@ rule generate_traces:
         env_of_engine
     resources:
         gpu=gpus_of_engine,
+        mem_mb=memory_of_engine,
+        runtime=growing(720),
         batch=batch_of(128, 512),
     params:
         study=config["study"],
