@@ -4,11 +4,12 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import combinations
 from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
 
 import pytest
 from builders import ROOT
@@ -17,7 +18,12 @@ from checkout import Checkout
 from midtrace import devices
 from midtrace.errors import InputError
 
-CLAIM = "import os, sys; from midtrace import devices; print('has', *devices.claim({n}), os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); sys.stdin.read()"
+CLAIM = """
+import os, sys
+from midtrace import devices
+print("has", *devices.claim({n}), os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -78,30 +84,18 @@ def test_several_devices_are_taken_together_or_not_at_all(start):
 
 
 def test_many_at_once_never_share(start):
-    waiting = [start(1, "0,1,2") for _ in range(6)]
-    seen = []
+    said: Queue[tuple[str, subprocess.Popen]] = Queue()
+    for _ in range(6):
+        process = start(1, "0,1,2")
+        Thread(target=lambda process=process: said.put((has(process)[0], process)), daemon=True).start()
     for _ in range(2):
-        end = time.monotonic() + 60
-        holding: list[subprocess.Popen] = []
-        while len(holding) < 3 and time.monotonic() < end:
-            holding = [process for process in waiting if _holds(process)]
-            time.sleep(0.05)
-        seen.append(sorted(process.device for process in holding))
-        for process in holding:
+        holding = [said.get(timeout=60) for _ in range(3)]
+        assert sorted(device for device, _ in holding) == ["0", "1", "2"]
+        with pytest.raises(Empty):
+            said.get(timeout=2 * devices.WAIT)
+        for _, process in holding:
             process.kill()
             process.wait()
-            waiting.remove(process)
-    assert seen == [["0", "1", "2"]] * 2
-
-
-def _holds(process: subprocess.Popen) -> bool:
-    """Whether a process has been given a device, without waiting for it."""
-    if not hasattr(process, "device"):
-        os.set_blocking(process.stdout.fileno(), False)
-        found = re.search(r"^has (\S+)", process.stdout.read() or "", re.MULTILINE)
-        if found:
-            process.device = found[1]
-    return hasattr(process, "device")
 
 
 def test_a_program_that_a_job_starts_keeps_no_device_after_it(start, tmp_path):
@@ -142,15 +136,17 @@ def test_a_folder_of_somebody_else_is_refused(monkeypatch, tmp_path):
 
 # The workstation profile, with two GPUs that are not there
 
+TRACES = "results/small/raw/traces/embedded"
+
 
 @pytest.mark.slow
 def test_a_workstation_runs_as_many_model_jobs_as_it_has_gpus_each_on_its_own(tmp_path, monkeypatch):
     checkout = Checkout.copied_to(tmp_path / "checkout")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    run = checkout.snakemake("traces", "--cores", "4")
+    checkout.snakemake(*(f"{TRACES}/{shard}/r0.parquet" for shard in ("chains/low", "chains/high", "free/low", "free/high")), "--cores", "4")
     held = _held(checkout)
-    assert len(held) == run.counts["generate_traces"] == 6
+    assert len(held) == 4
     assert {device for device, _, _ in held} == {"0", "1"}
     together = [(one, other) for one, other in combinations(held, 2) if one[1] < other[2] and other[1] < one[2]]
     assert together, "no two model jobs ran at once"
@@ -164,8 +160,7 @@ def test_more_jobs_than_gpus_wait_for_one(tmp_path, monkeypatch):
     checkout = Checkout.copied_to(tmp_path / "checkout")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    paths = [f"results/small/raw/traces/embedded/free/{arm}/r0.parquet" for arm in ("low", "high")]
-    checkout.snakemake(*paths, "--cores", "2", "--resources", "gpu=2")
+    checkout.snakemake(*(f"{TRACES}/free/{arm}/r0.parquet" for arm in ("low", "high")), "--cores", "2", "--resources", "gpu=2")
     (first, second) = sorted(_held(checkout), key=lambda held: held[1])
     assert first[0] == second[0] == "5" and first[2] <= second[1]
     assert sum("waiting for 1 of the GPUs 5" in log.read_text() for log in checkout.folder.glob("logs/**/*.log")) == 1

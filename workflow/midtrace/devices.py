@@ -86,7 +86,7 @@ def _folder(job: str | None) -> Path:
     folder = Path(tempfile.gettempdir(), _plain(f"midtrace-gpus-{os.getuid()}" + (f"-{job}" if job else "")))
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise InputError(folder, "owner", "is another user", "a TMPDIR where nobody else has made this folder")
+        raise InputError(folder, "owner", "is another user, or the folder a link", "a TMPDIR where nobody else has made this folder")
     return folder
 
 
