@@ -107,14 +107,15 @@ def growing(minutes):
 
 def check_resources():
     """Refuse a model that does not fit what the jobs of its engine ask for, profile and command line included."""
-    judged = {"mem", "mem_mb", "mem_mb_per_cpu", "gpu"}
-    for rule in workflow.rules:
-        if "machine" not in rule.params.keys():
+    judged = {"mem", "mem_mb", "mem_mb_per_cpu", "gpu", "_cores"}
+    # `ruled`: the linter takes a loop over `rule` for a rule.
+    for ruled in workflow.rules:
+        if "machine" not in ruled.params.keys():
             continue
         for name in MODELS:
-            others = set(rule.resources) - judged - {"_cores"}
-            asked = rule.expand_resources(Wildcards(fromdict={"model": name}), InputFiles(), attempt=1, skip_evaluation=others)
-            memory.check_job(rule.name, name, config["models"][name], dict(asked.items()), asked["_cores"])
+            wildcards, others = Wildcards(fromdict={"model": name}), set(ruled.resources) - judged
+            asked = ruled.expand_resources(wildcards, InputFiles(), attempt=1, skip_evaluation=others)
+            memory.check_job(ruled.name, name, config["models"][name], dict(asked.items()), asked["_cores"])
 
 
 def batch_of(few, many):

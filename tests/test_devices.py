@@ -16,6 +16,7 @@ from builders import ROOT
 from checkout import Checkout
 
 from midtrace import devices
+from midtrace.devices import claim  # the session's fixture replaces it in the module
 from midtrace.errors import InputError
 
 CLAIM = """
@@ -121,7 +122,7 @@ def test_a_machine_without_gpus_claims_nothing(start, tmp_path):
 def test_more_than_there_are_is_an_error(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     with pytest.raises(InputError, match=r"CUDA_VISIBLE_DEVICES: shows 2 GPU\(s\), and the model wants 4; allowed: at least .*tensor_parallel_size"):
-        devices.claim(4)
+        claim(4)
 
 
 def test_a_folder_of_somebody_else_is_refused(monkeypatch, tmp_path):
@@ -130,7 +131,7 @@ def test_a_folder_of_somebody_else_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(devices.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(InputError, match="owner: is another user"):
-        devices.claim(1)
+        claim(1)
     assert not list((tmp_path / "elsewhere").iterdir())
 
 

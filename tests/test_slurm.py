@@ -20,7 +20,8 @@ pytestmark = pytest.mark.slurm
 PROFILE = ["--workflow-profile", "profiles/slurm", "--slurm-status-command", "squeue", "--slurm-init-seconds-before-status-checks", "5"]
 THREADS = ["--set-threads", *(f"{rule}=1" for rule in ("generate_traces", "probe_cuts", "continue_cuts", "read_controls"))]
 LIMIT = 400  # seconds of a run; the executor waits for ever where it cannot learn what became of its jobs
-HIGH, LOW, BROKEN = (f"results/small/raw/traces/{shard}/r0.parquet" for shard in ("embedded/chains/high", "embedded/chains/low", "broken/chains/low"))
+HIGH, LOW, BROKEN = (f"results/small/raw/traces/{shard}/r0.parquet" for shard in ("embedded/chains/high", "embedded/free/low", "broken/free/low"))
+SIZES = {HIGH: 600, LOW: 200}  # more than a minute of sampling one by one, and enough to be seen at it
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def cluster() -> Iterator[Cluster]:
 
 def command(checkout: Checkout, *arguments: str) -> list[str]:
     """Snakemake through Slurm, in a time limit."""
-    return ["timeout", "-k", "10", str(LIMIT), *checkout.command(*arguments, *PROFILE, *THREADS)]
+    return ["timeout", "--foreground", "-k", "10", str(LIMIT), *checkout.command(*arguments, *PROFILE, *THREADS)]
 
 
 def submit(checkout: Checkout, *arguments: str) -> Run:
@@ -113,8 +114,7 @@ def test_jobs_that_fail_are_cancelled_or_run_out_of_time_lose_no_finished_trace(
     checkout = Checkout.copied_to(tmp_path / "checkout")
 
     def break_one(config: dict[str, Any]) -> None:
-        small(config)
-        config["benchmarks"]["chains"]["n"] = 600  # one by one: minutes
+        config["benchmarks"]["chains"]["n"], config["benchmarks"]["free"]["n"] = SIZES[HIGH], SIZES[LOW]
         config["models"]["broken"] = {**config["models"]["embedded"], "max_tokens": 1_000_000}
 
     checkout.edit_config(break_one)
@@ -131,27 +131,27 @@ def test_jobs_that_fail_are_cancelled_or_run_out_of_time_lose_no_finished_trace(
             time.sleep(1)
         by_shard = dict(re.findall(r"jobid (\d+) \(log: \S*/rule_generate_traces/(\w+)/", output.read_text()))
         ids = {shard: number for number, shard in by_shard.items()}
-        subprocess.run(["scancel", ids["embedded_chains_low_0"]], check=True)
+        subprocess.run(["scancel", ids["embedded_free_low_0"]], check=True)
         assert process.wait(LIMIT + 20) == 1
     finally:
         if process.poll() is None:
-            process.kill()
+            process.terminate()  # timeout passes it on, and kills in the end
             process.wait()
 
     said = output.read_text()
     states = {shard: cluster.jobs()[number]["JobState"] for shard, number in ids.items()}
-    assert states == {"embedded_chains_low_0": "CANCELLED", "embedded_chains_high_0": "TIMEOUT", "broken_chains_low_0": "FAILED"}, said
+    assert states == {"embedded_free_low_0": "CANCELLED", "embedded_chains_high_0": "TIMEOUT", "broken_free_low_0": "FAILED"}, said
     for shard, state in states.items():
         assert f"SLURM-job '{ids[shard]}' failed, SLURM status is: '{state}'" in said
     assert "models.broken.max_tokens: prompt of" in said, "the log of the job that failed is shown"
     assert not any((checkout.folder / path).exists() for path in (HIGH, LOW, BROKEN))
 
     kept = {path: checkout.stored(path) for path in (HIGH, LOW)}
-    assert all(4 <= len(requests) < 600 for requests in kept.values()), {path: len(requests) for path, requests in kept.items()}
+    assert all(4 <= len(requests) < SIZES[path] for path, requests in kept.items()), {path: len(requests) for path, requests in kept.items()}
     run = submit(checkout, HIGH, LOW)
     assert run.code == 0, run.text
     assert Counter(submitted(run).values()) == {"generate_traces": 2}
     for path, requests in kept.items():
         paid = checkout.stored(path)
-        assert len(paid) == len(set(paid)) == 600, "finished traces were sampled again"
+        assert len(paid) == len(set(paid)) == SIZES[path], "finished traces were sampled again"
         assert set(requests) < set(paid)
