@@ -10,7 +10,7 @@ VLLM_BENCHMARKS := benchmarks/agreement.py benchmarks/generate.py
 
 CHECK_PYTHON := $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit("error: PYTHON=$(PYTHON) is Python %d.%d; needed: 3.11 or newer" % v[:2] if v < (3, 11) else 0)'
 
-.PHONY: setup setup-vllm demo test test-vllm lint format bench bench-vllm model smollm2 clean
+.PHONY: setup setup-vllm slurm demo test test-vllm test-slurm lint format bench bench-vllm model smollm2 clean
 
 setup: $(STAMP)
 
@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml envs/pins.txt
 	@$(CHECK_PYTHON)
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	@echo "Installing midtrace and its tools into .venv (once; some minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint envs/pins.txt --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint envs/pins.txt --editable '.[dev,slurm]'
 	@touch $@
 
 demo: $(STAMP)
@@ -43,6 +43,18 @@ setup-vllm: $(VLLM_STAMP)
 
 test-vllm: $(VLLM_STAMP)
 	$(VLLM_BIN)/python -m pytest -m vllm
+
+# A cluster of the tests' own, of Debian's packages. RUNLEVEL=1 keeps their services from being started; nothing that is installed is touched.
+slurm:
+	@PATH="$$PATH:/usr/sbin:/sbin"; \
+	if command -v slurmctld > /dev/null && command -v slurmd > /dev/null && command -v munged > /dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then \
+	  echo "error: Slurm is not on this machine; as root: apt-get install slurm-wlm munge" >&2; exit 1; fi; \
+	echo "Installing slurm-wlm and munge (once)"; export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1; \
+	{ apt-get update -q && apt-get install -y -q --no-install-recommends slurm-wlm munge; } > /dev/null
+
+test-slurm: $(STAMP) slurm
+	$(BIN)/python -m pytest -m slurm
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

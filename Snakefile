@@ -29,6 +29,7 @@ except InputError as error:
 
 
 include: "rules/common.smk"
+include: "rules/engine_jobs.smk"
 include: "rules/items.smk"
 include: "rules/traces.smk"
 include: "rules/replay.smk"
@@ -42,6 +43,16 @@ include: "rules/figures.smk"
 include: "rules/report.smk"
 include: "rules/shards.smk"
 include: "rules/plan.smk"
+
+
+if workflow.is_main_process:
+    # As many GPU jobs at a time as there are GPUs; --resources gpu=N is another opinion.
+    if HERE and devices.gpus() and "gpu" not in workflow.resource_settings.resources:
+        workflow.register_resource("gpu", devices.gpus())
+    try:
+        check_resources()
+    except InputError as error:
+        sys.exit(f"midtrace: error: {error}")
 
 
 # A stage's target asks for every file up to there, not only for the last: one that was deleted is made again.

@@ -29,6 +29,8 @@ rule continue_cuts:
         env_of_engine
     resources:
         gpu=gpus_of_table,
+        mem_mb=memory_of_table,
+        runtime=growing(240),
         batch=batch_of(64, 128),
     params:
         study=config["study"],
@@ -60,6 +62,7 @@ rule grade_continuations:
     threads: grading_threads
     resources:
         gpu=gpus_of_grader,
+        mem_mb=memory_of_grader,
         batch=batch_of_grader,
     params:
         study=config["study"],

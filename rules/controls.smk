@@ -16,6 +16,8 @@ rule read_controls:
         env_of_engine
     resources:
         gpu=gpus_of_engine,
+        mem_mb=memory_of_engine,
+        runtime=growing(120),
     params:
         study=config["study"],
         settings=settings_of("controls"),

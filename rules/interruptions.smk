@@ -33,6 +33,8 @@ rule interrupt_traces:
         env_of_engine
     resources:
         gpu=gpus_of_table,
+        mem_mb=memory_of_table,
+        runtime=growing(240),
         batch=batch_of(32, 128),
     params:
         study=config["study"],
@@ -63,6 +65,7 @@ rule grade_interruptions:
     threads: grading_threads
     resources:
         gpu=gpus_of_grader,
+        mem_mb=memory_of_grader,
         batch=batch_of_grader,
     params:
         study=config["study"],

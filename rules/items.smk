@@ -17,6 +17,7 @@ rule sample_items:
         tests=f"{RESULTS}/items/{{benchmark}}.tests.parquet",
     log:
         f"{LOGS}/sample_items/{{benchmark}}.log",
+    localrule: True
     conda:
         "../envs/analysis.yaml"
     params:

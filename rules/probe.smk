@@ -27,6 +27,8 @@ rule probe_cuts:
         env_of_engine
     resources:
         gpu=gpus_of_table,
+        mem_mb=memory_of_table,
+        runtime=growing(240),
         batch=batch_of(64, 128),
     params:
         study=config["study"],

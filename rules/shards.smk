@@ -21,6 +21,8 @@ for stage in ENGINE_STAGES if SHARDED else ():
             env_of_engine
         resources:
             gpu=gpus_of_engine,
+            mem_mb=memory_of_engine,
+            runtime=growing(720),
             batch=batch_of(64, 512),
         params:
             stage=stage,

@@ -26,6 +26,8 @@ rule generate_traces:
         env_of_engine
     resources:
         gpu=gpus_of_table,
+        mem_mb=memory_of_table,
+        runtime=growing(720),
         batch=batch_of(128, 512),
     params:
         study=config["study"],
@@ -54,6 +56,7 @@ rule grade_traces:
     threads: grading_threads
     resources:
         gpu=gpus_of_grader,
+        mem_mb=memory_of_grader,
         batch=batch_of_grader,
     params:
         study=config["study"],

@@ -49,8 +49,8 @@ class Run:
 
     @property
     def errors(self) -> list[str]:
-        """Lines in which midtrace says what is wrong."""
-        return [line for line in self.text.splitlines() if line.startswith("midtrace: ") and "error: " in line]
+        """Lines in which midtrace says what is wrong, each once: a job says it, and Snakemake shows the log of a job that failed."""
+        return list(dict.fromkeys(line for line in self.text.splitlines() if line.startswith("midtrace: ") and "error: " in line))
 
 
 class Checkout:

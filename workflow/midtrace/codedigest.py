@@ -12,8 +12,11 @@ from pathlib import Path
 from midtrace.engines import ENGINES
 
 PACKAGE = Path(__file__).parent
-# Change how files are stored, logged or resumed, or refuse input; never what a result is.
-NEUTRAL = {"errors", "logs", "tables", "store", "shard", "shards", "serving", "codedigest", "config", "interruption_config"}
+# Change where and how a job runs, how files are stored, logged or resumed, or refuse input; never what a result is.
+NEUTRAL = {
+    *("errors", "logs", "tables", "store", "shard", "shards", "serving"),
+    *("devices", "memory", "codedigest", "config", "interruption_config"),
+}
 
 
 def digest(script: str | Path, engine: str | None = None) -> str:

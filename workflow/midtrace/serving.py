@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 import requests as http
 
-from midtrace import engines
+from midtrace import devices, engines, memory
 from midtrace.engines import Engine
 from midtrace.errors import InputError
 from midtrace.tables import write_json
@@ -128,6 +128,8 @@ def _server(model: Mapping[str, Any], threads: int, machine: Mapping[str, Any]) 
     """A vLLM server on a free port of this machine; it ends with the block, or with this process."""
     from midtrace.engines import vllm
 
+    machine = {key: value for key, value in machine.items() if key not in memory.KEYS}
+    devices.claim(machine.get("tensor_parallel_size", 1))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from midtrace import planted, wording
+from midtrace import memory, planted, wording
 from midtrace.config.selection import all_arms, selected
 from midtrace.dialects import DIALECTS
 from midtrace.engines import ENGINES, MACHINE
@@ -130,6 +130,7 @@ def _check_engine(field: str, model: Mapping[str, Any], where: object) -> None:
         raise InputError(where, f"{field}.machine.url", "missing, and engine 'server' needs one", "the url of a running server")
     if engine == "server":
         _check_url(f"{field}.machine.url", model["machine"]["url"], where)
+    memory.check_gpu(field, model, where)
     if engine == "transformers":
         return
     if model["dtype"] == "float64":

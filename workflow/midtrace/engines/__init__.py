@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from midtrace import devices, memory
 from midtrace.errors import InputError
 
 
@@ -69,14 +70,14 @@ class Engine(Protocol):
 ENGINES = ("transformers", "vllm", "server")
 # Where and how an engine runs (models.*.machine): changes no result.
 MACHINE: dict[str, tuple[str, ...]] = {
-    "transformers": (),
-    "vllm": ("tensor_parallel_size", "memory_fraction", "enforce_eager"),
+    "transformers": memory.KEYS,
+    "vllm": ("tensor_parallel_size", "memory_fraction", "enforce_eager", *memory.KEYS),
     "server": ("url", "api_key_variable", "served_model_name", "concurrency", "timeout"),
 }
 
 
 def load(model: Mapping[str, Any], threads: int = 1, machine: Mapping[str, Any] | None = None) -> Engine:
-    """Load the engine that a model entry of the config names.
+    """Load the engine that a model entry of the config names, on GPUs of its own where the machine has any (:func:`midtrace.devices.claim`).
 
     Parameters
     ----------
@@ -92,7 +93,9 @@ def load(model: Mapping[str, Any], threads: int = 1, machine: Mapping[str, Any] 
     InputError
         If the engine is unknown or not installed, or cannot run the model as asked.
     """
-    name, machine = model["engine"], dict(machine or {})
+    name, machine = model["engine"], {key: value for key, value in (machine or {}).items() if key not in memory.KEYS}
+    if name in ("transformers", "vllm"):  # a server's GPUs are its own
+        devices.claim(machine.get("tensor_parallel_size", 1))
     if name == "transformers":
         from midtrace.engines.transformers import TransformersEngine
 
