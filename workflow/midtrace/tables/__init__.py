@@ -1,6 +1,19 @@
 """Parquet tables: declared columns (:mod:`midtrace.tables.schemas`), and files that are whole or not there (:mod:`midtrace.tables.files`)."""
 
-from midtrace.tables.files import SCHEMA_VERSION, check_identity, conform, flatten, frame_of, metadata, read, read_metadata, scan, write, write_parts
+from midtrace.tables.files import (
+    SCHEMA_VERSION,
+    check_identity,
+    conform,
+    flatten,
+    frame_of,
+    metadata,
+    read,
+    read_metadata,
+    scan,
+    whole,
+    write,
+    write_parts,
+)
 from midtrace.tables.schemas import (
     CUT_KEYS,
     DECOMPOSITION,
@@ -56,6 +69,7 @@ __all__ = [
     "read",
     "read_metadata",
     "scan",
+    "whole",
     "write",
     "write_parts",
 ]
