@@ -10,7 +10,7 @@ VLLM_BENCHMARKS := benchmarks/agreement.py benchmarks/generate.py
 
 CHECK_PYTHON := $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit("error: PYTHON=$(PYTHON) is Python %d.%d; needed: 3.11 or newer" % v[:2] if v < (3, 11) else 0)'
 
-.PHONY: setup setup-vllm slurm demo test test-vllm test-slurm lint format bench bench-vllm model smollm2 clean
+.PHONY: setup setup-vllm slurm demo test test-faults test-vllm test-slurm lint format bench bench-vllm model smollm2 clean
 
 setup: $(STAMP)
 
@@ -28,6 +28,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
+
+# Kills, full disks and the like. Small disks are mounted: by root, or else in a namespace of the user's own, where the system allows that.
+test-faults: $(STAMP)
+	$$(test "$$(id -u)" != 0 && unshare -Urm true 2> /dev/null && echo unshare -Urm) $(BIN)/python -m pytest -m faults
 
 # vLLM wants other versions than the rest of this project is tested with, so it has an environment of its own (4.3 GB). Its torchvision,
 # torchaudio and torchcodec are built for another torch than the CPU's, which breaks the import of Transformers; nothing here needs them.

@@ -12,7 +12,7 @@ os.environ |= {"PYTHONPATH": os.pathsep.join(filter(None, [sys.path[0], os.envir
 
 from midtrace import codedigest
 from midtrace import config as study_config
-from midtrace.errors import InputError
+from midtrace.errors import WRITABLE, InputError
 
 if not workflow.config_settings.configfiles:
 
@@ -53,6 +53,12 @@ if workflow.is_main_process:
         check_resources()
     except InputError as error:
         sys.exit(f"midtrace: error: {error}")
+
+# Snakemake would stumble over it in the first job, with a traceback.
+onstart:
+    for folder in (RESULTS, LOGS):
+        if os.path.isdir(folder) and not os.access(folder, os.W_OK):
+            sys.exit(f"midtrace: error: {InputError(folder, 'folder', 'may not be written', WRITABLE)}")
 
 
 # A stage's target asks for every file up to there, not only for the last: one that was deleted is made again.

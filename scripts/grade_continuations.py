@@ -21,6 +21,7 @@ def main(
 
 if __name__ == "__main__":
     with logs.to_log(snakemake.log[0]):
+        where = (snakemake.threads, snakemake.params.machine, snakemake.params.service)
         main(
             snakemake.input.item_table,
             snakemake.input.traces,
@@ -33,12 +34,5 @@ if __name__ == "__main__":
             grading.Programs.read(
                 snakemake.input.get("tests"), snakemake.params.settings["replay"]["traces"]["items"], snakemake.params.programs, snakemake.threads
             ),
-            grading.Judge.read(
-                snakemake.output[0],
-                snakemake.params.settings,
-                snakemake.resources.batch,
-                snakemake.threads,
-                snakemake.params.machine,
-                snakemake.params.service,
-            ),
+            grading.Judge.read(snakemake.output[0], snakemake.params.settings, snakemake.resources.batch, *where),
         )

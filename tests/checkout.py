@@ -3,10 +3,11 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import yaml
 ROOT = Path(__file__).parents[1]
 COPIED = ("Snakefile", "rules", "scripts", "workflow", "config", "profiles", "envs", "resources", "tests/configs")
 SMALL = "tests/configs/small.yaml"
+FAULTS = "tests/configs/faults.yaml"
 ENGINE_RULES = {"generate_traces", "probe_cuts", "continue_cuts", "interrupt_traces", "read_controls"}
+ANALYSIS = {"tabulate_outcomes", "decompose", "write_claims", "draw_figures", "write_report"}
 TARGET_RULES = {"all", "items", "traces", "replay", "probe", "continuations", "interruptions", "decomposition", "figures", "report", "plan"}
 
 
@@ -81,20 +84,30 @@ class Checkout:
         # The config last: --configfile would take a target that follows it for another config.
         return [str(Path(sys.executable).parent / "snakemake"), *arguments, *(["--configfile", config] if config else [])]
 
-    def snakemake(self, *arguments: str, config: str | None = SMALL, check: bool = True) -> Run:
-        """Run Snakemake to its end."""
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("SNAKEMAKE_", "PYTEST_", "PYTHONPATH"))}
-        done = subprocess.run(
+    def start(self, *arguments: str, config: str | None = SMALL, environment: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
+        """Start Snakemake in a process group of its own; ``environment`` is added to that of the tests."""
+        outer = {key: value for key, value in os.environ.items() if not key.startswith(("SNAKEMAKE_", "PYTEST_", "PYTHONPATH"))}
+        return subprocess.Popen(
             self.command(*arguments, config=config),
             cwd=self.folder,
-            env=environment,
+            env={**outer, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
-        assert not check or done.returncode == 0, done.stdout
-        return Run(done.returncode, done.stdout)
+
+    def snakemake(self, *arguments: str, config: str | None = SMALL, check: bool = True, environment: Mapping[str, str] | None = None) -> Run:
+        """Run Snakemake to its end."""
+        process = self.start(*arguments, config=config, environment=environment)
+        try:
+            text, _ = process.communicate()
+        finally:
+            if process.poll() is None:  # the test was interrupted: its run ends with it
+                os.killpg(process.pid, signal.SIGKILL)
+        assert not check or process.returncode == 0, text
+        return Run(process.returncode, text)
 
     def dry_run(self, *arguments: str, config: str | None = SMALL) -> Run:
         """What Snakemake would do."""
@@ -116,6 +129,25 @@ class Checkout:
         results = self.folder / "results"
         found = {str(path.relative_to(results)): path for path in sorted(results.rglob("*.parquet"))}
         return {name: path for name, path in found.items() if "/." not in name}
+
+    def made(self) -> dict[str, bytes]:
+        """What a user gets: all files of all studies, without times of jobs, by path below results/."""
+        results = self.folder / "results"
+        found = {str(path.relative_to(results)): path for path in sorted(results.rglob("*")) if path.is_file()}
+        return {name: path.read_bytes() for name, path in found.items() if "/." not in name and "/benchmarks/" not in name}
+
+    def paid(self) -> list[str]:
+        """Digests of all requests that engines have computed, as often as each was computed, behind the folder that keeps them."""
+        results = self.folder / "results"
+        files = [path for path in results.rglob("*.parquet") if ".store/" in str(path.relative_to(results))]
+        kept = [(str(path.parent.relative_to(results)), pl.read_parquet(path, columns=["request"])["request"]) for path in files]
+        return sorted(f"{folder}: {request}" for folder, requests in kept for request in requests)
+
+    def temporary(self) -> list[str]:
+        """Half-written files that lie about in results/."""
+        results = self.folder / "results"
+        names = [str(path.relative_to(results)) for path in results.rglob("*") if path.name != ".snakemake_timestamp"]
+        return [name for name in names if name.endswith((".tmp", ".late")) or ("/." in name and ".store" not in name)]
 
     def stored(self, output: str) -> list[str]:
         """Digests of the requests that the engine has paid for on the way to an output, each as often as it was paid."""

@@ -1,5 +1,6 @@
 """Shared fixtures: the embedded model, real vocabularies where they are present, and one small study whose scripts ran in process."""
 
+import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from builders import MODEL, SHARED, Study, small_config
+from checkout import FAULTS, Checkout
 from hypothesis import settings
 
 from midtrace import config as study_config
@@ -108,3 +110,42 @@ def repository(monkeypatch) -> Iterator[Path]:
     root = Path(__file__).resolve().parents[1]
     monkeypatch.chdir(root)
     yield root
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout in which the small study has run to its end."""
+    checkout = Checkout.copied_to(tmp_path_factory.mktemp("finished") / "checkout")
+    checkout.snakemake()
+    return checkout
+
+
+@pytest.fixture
+def copy(finished: Checkout, tmp_path: Path) -> Checkout:
+    """A copy of the finished checkout that a test may spoil."""
+    return finished.clone(tmp_path / "checkout")
+
+
+@pytest.fixture(scope="session")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout without results, for dry runs."""
+    return Checkout.copied_to(tmp_path_factory.mktemp("fresh") / "checkout")
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout in which the study of the fault tests has run to its end, and nothing happened to it."""
+    checkout = Checkout.copied_to(tmp_path_factory.mktemp("undisturbed") / "checkout")
+    checkout.snakemake(config=FAULTS)
+    return checkout
+
+
+@pytest.fixture(scope="session")
+def seconds(undisturbed: Checkout) -> dict[str, float]:
+    """How long the shortest job of each rule took in the undisturbed run."""
+    records = [json.loads(path.read_text()) for path in (undisturbed.folder / ".snakemake/metadata").iterdir()]
+    took: dict[str, float] = {}
+    for record in records:
+        seconds = record["endtime"] - record["starttime"]
+        took[record["rule"]] = min(seconds, took.get(record["rule"], seconds))
+    return took

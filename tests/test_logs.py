@@ -48,6 +48,39 @@ def test_an_input_error_is_one_line(job):
     assert log == message
 
 
+def test_a_full_disk_is_one_line_whatever_was_being_written(job):
+    done, log = job("with open('/dev/full', 'w') as page:\n    page.write('x')")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
+    assert done.stderr.startswith("midtrace: error: a file: file: No space left on device; allowed: a disk with room")
+    assert log == done.stderr
+
+
+def test_a_full_disk_that_holds_the_log_too_is_still_told(job):
+    body = "full = os.open('/dev/full', os.O_WRONLY)\nos.dup2(full, 1)\nos.dup2(full, 2)\nraise InputError('a', 'b', 'c')"
+    done, _ = job(body)
+    assert done.returncode and done.stderr == "midtrace: error: a: b: c\n"
+
+
+def test_progress_goes_by_a_clock_that_nobody_sets(job):
+    """Hours back and forth on the clock on the wall: every step is still told, at the speed that it had."""
+    body = """
+    import time
+    jumps = iter([0, -7200, 7200] * 1000)
+    real = time.time
+    time.time = lambda: real() + next(jumps)
+    logs.PROGRESS_SECONDS = 0.0
+    progress = logs.Progress("traces", 4, "trace")
+    for _ in range(4):
+        time.sleep(0.05)
+        progress.add(1)
+    progress.close()
+    """
+    done, _ = job(body)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 0 and "4/4" in lines[-1]
+    assert all("00:0" in line and ":00:0" not in line and "-" not in line.split("[")[1] for line in lines)
+
+
 def test_an_internal_error_has_its_traceback_in_the_log_only(job):
     done, log = job("print('before')\nraise KeyError('lost')")
     assert done.returncode == 1

@@ -56,7 +56,7 @@ def test_a_job_asks_for_the_weights_and_for_more_room_with_every_attempt():
 )
 def test_what_does_not_hold_the_model_is_refused(machine, resources, threads, said):
     with pytest.raises(InputError, match=f"^resources: {said}"):
-        memory.check_job("probe_cuts", "m", entry({"parameters": 14.8e9, **machine}), resources, threads)
+        memory.check_job("probe_cuts", "models.m", entry({"parameters": 14.8e9, **machine}), resources, threads)
 
 
 @pytest.mark.parametrize(
@@ -70,15 +70,15 @@ def test_what_does_not_hold_the_model_is_refused(machine, resources, threads, sa
     ],
 )
 def test_what_holds_the_model_or_cannot_be_judged_passes(model, resources):
-    memory.check_job("probe_cuts", "m", model, resources, 4)
+    memory.check_job("probe_cuts", "models.m", model, resources, 4)
 
 
 def test_the_weights_are_shared_among_gpus():
     whole = {"parameters": 14.8e9, "gpu_memory_gb": 24}
-    memory.check_gpu("m", entry({**whole, "tensor_parallel_size": 2}), "study.yaml")
+    memory.check_gpu("models.m", entry({**whole, "tensor_parallel_size": 2}), "study.yaml")
     with pytest.raises(InputError, match=r"of which the engine takes 50%, for 14.8 GB of weights on each of 2 GPU.*; allowed: at least 29.6, or"):
-        memory.check_gpu("m", entry({**whole, "tensor_parallel_size": 2, "memory_fraction": 0.5}), "study.yaml")
-    memory.check_gpu("m", entry({"gpu_memory_gb": 1}), "study.yaml")
+        memory.check_gpu("models.m", entry({**whole, "tensor_parallel_size": 2, "memory_fraction": 0.5}), "study.yaml")
+    memory.check_gpu("models.m", entry({"gpu_memory_gb": 1}), "study.yaml")
 
 
 def test_no_engine_sees_what_is_said_of_memory():

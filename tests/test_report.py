@@ -218,7 +218,7 @@ def test_interruptions_are_told_in_numbers(tmp_path: Path):
         {**keys, "intervention": "soft", "estimand": "panic", "estimate": 0.1234},
         {**keys, "fraction": 0.5, "intervention": "soft", "estimand": "panic", "estimate": 0.9999},
     ]
-    pl.DataFrame(rows, infer_schema_length=None).write_parquet(tmp_path / "interruptions.parquet")
+    tables.write(pl.DataFrame(rows, infer_schema_length=None), tmp_path / "interruptions.parquet", None, {})
     found = report_interruptions.rows([tmp_path / "interruptions.parquet"])
     assert [(row["intervention"], row["accuracy"] and row["accuracy"].value, row["panic"] and row["panic"].value) for row in found] == [
         ("hard", 0.4321, None),

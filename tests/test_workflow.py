@@ -1,7 +1,4 @@
-"""The workflow as users run it: what is built, what reruns after which edit, what a killed job leaves, whether runs repeat to the byte.
-
-One small study runs once; most tests ask a copy of it, by dry run, what an edit would repeat.
-"""
+"""The workflow as users run it: what is built, what a killed job leaves, whether runs repeat to the byte."""
 
 import json
 import os
@@ -10,8 +7,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -19,14 +15,13 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from checkout import COPIED, ENGINE_RULES, ROOT, SMALL, Checkout, Run
+from checkout import ANALYSIS, ENGINE_RULES, ROOT, SMALL, Checkout
 
 from midtrace import config as study_config
 from midtrace import interruption_config, tables
 
 pytestmark = pytest.mark.slow
 
-ANALYSIS = {"tabulate_outcomes", "decompose", "write_claims", "draw_figures", "write_report"}
 STUDIES = ["config/config.yaml", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "config/studies").glob("*.yaml"))]
 # Columns that the contract names; tables may have more.
 CONTRACT = {
@@ -41,40 +36,6 @@ CONTRACT = {
     "outcomes.parquet": "model benchmark item_id stratum arm replicate horizon complete readout correct q_gold brier log_loss gold_log_odds",
     "decomposition": "model benchmark treatment reference estimand horizon readout estimate ci_low ci_high n_items n_pairs method",
 }
-
-
-@pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A checkout in which the small study has run to its end."""
-    checkout = Checkout.copied_to(tmp_path_factory.mktemp("finished") / "checkout")
-    checkout.snakemake()
-    return checkout
-
-
-@pytest.fixture
-def copy(finished: Checkout, tmp_path: Path) -> Checkout:
-    """A copy of the finished checkout that a test may spoil."""
-    return finished.clone(tmp_path / "checkout")
-
-
-@pytest.fixture(scope="session")
-def fresh(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A checkout without results, for dry runs."""
-    return Checkout.copied_to(tmp_path_factory.mktemp("fresh") / "checkout")
-
-
-@pytest.fixture(scope="session")
-def reruns(finished: Checkout, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """What each edit of a copy of the finished checkout would rerun, by the name of the edit."""
-    edits = {name: edit for name, (edit, _, _) in EDITS.items()} | {name: _config(edit) for name, (edit, _) in GROWTH.items()}
-
-    def rerun(edit: Callable[[Checkout], object]) -> Run:
-        copy = finished.clone(tmp_path_factory.mktemp("edited") / "checkout")
-        edit(copy)
-        return copy.dry_run()
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(edits, pool.map(rerun, edits.values()), strict=True))
 
 
 # What is built
@@ -248,172 +209,6 @@ def test_the_analysis_gives_the_same_bytes_again(finished: Checkout, copy: Check
         assert first[name].read_bytes() == path.read_bytes(), name
 
 
-# Reruns
-
-
-def _touch(*patterns: str) -> Callable[[Checkout], None]:
-    def edit(checkout: Checkout) -> None:
-        later = time.time() + 5
-        paths = [path for pattern in patterns for path in checkout.folder.glob(pattern)]
-        assert paths
-        for path in paths:
-            os.utime(path, (later, later))
-
-    return edit
-
-
-def _append(path: str, text: str = "\n\nEDITED = True\n") -> Callable[[Checkout], None]:
-    return lambda checkout: checkout.append(path, text)
-
-
-def _comment(path: str) -> Callable[[Checkout], None]:
-    def edit(checkout: Checkout) -> None:
-        file = checkout.folder / path
-        text, n = re.subn(r'^( *""")(?=\w)', r"\1Edited. ", file.read_text(), flags=re.MULTILINE)
-        assert n > 2
-        file.write_text(text + "\n# A comment.\n")
-
-    return edit
-
-
-def _config(edit: Callable[[dict], object]) -> Callable[[Checkout], None]:
-    return lambda checkout: checkout.edit_config(edit)
-
-
-def _reverse(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _reverse(value[key]) for key in reversed(value)}
-    return value
-
-
-def _reorder(config: dict) -> None:
-    turned = _reverse(config)
-    assert isinstance(turned, dict) and list(turned) != list(config)
-    # The order of the registries is the order of rows and figures: it stays.
-    for registry in ("arms", "models", "benchmarks"):
-        turned[registry] = config[registry]
-    config.clear()
-    config.update(turned)
-
-
-def _delete(path: str) -> Callable[[Checkout], None]:
-    return lambda checkout: (checkout.folder / "results/small" / path).unlink()
-
-
-def _new_clone(checkout: Checkout) -> None:
-    """Sources younger than all results, and no record of how those were made."""
-    _touch(*(f"{name}/**/*" if (ROOT / name).is_dir() else name for name in COPIED))(checkout)
-    for path in sorted((checkout.folder / ".snakemake").rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-
-
-# Edit, rules that must rerun, rules that may. Nothing else may.
-EDITS: dict[str, tuple[Callable[[Checkout], object], set[str], set[str]]] = {
-    "touched sources": (_touch("Snakefile", "rules/*", "scripts/*", "workflow/midtrace/*.py", "config/*", SMALL), set(), set()),
-    "a new clone with copied results": (_new_clone, set(), set()),
-    "comments and docstrings": (_comment("workflow/midtrace/generation.py"), set(), set()),
-    "an estimand": (_append("workflow/midtrace/estimands/contrasts.py"), {"decompose"}, ANALYSIS),
-    "grading": (_append("workflow/midtrace/grading/choice.py"), {"grade_traces", "grade_continuations"}, ANALYSIS),
-    "how tables are stored": (_append("workflow/midtrace/tables/files.py"), set(), set()),
-    "a script": (_append("scripts/cut_traces.py"), {"cut_traces"}, {"probe_cuts", "continue_cuts", "grade_continuations", *ANALYSIS}),
-    "an engine that is not used": (_append("workflow/midtrace/engines/fake.py"), set(), set()),
-    "a horizon": (
-        _config(lambda config: config["horizons"].insert(2, 32)),
-        {"cut_traces", "probe_cuts", "continue_cuts", "grade_continuations", "tabulate_outcomes", "decompose"},
-        ANALYSIS,
-    ),
-    "resamples": (_config(lambda config: config["inference"].update(resamples=300)), {"decompose"}, ANALYSIS),
-    "the order of keys": (_config(_reorder), set(), set()),
-    "what the plan assumes": (_config(lambda config: config.update(plan={"decode": 77})), set(), set()),
-    "limits of programs, in a study without any": (_config(lambda config: config.update(code={"seconds": 9})), set(), set()),
-    "the order of arms": (
-        _config(lambda config: config.update(arms={arm: config["arms"][arm] for arm in reversed(config["arms"])})),
-        set(),
-        {"draw_figures", "write_report"},
-    ),
-    "threshold of a flag": (
-        _config(lambda config: config["readouts"].update(low_mass=0.4)),
-        {"probe_cuts", "read_controls"},
-        {"grade_continuations", *ANALYSIS},
-    ),
-}
-
-
-@pytest.mark.parametrize("name", EDITS)
-def test_an_edit_reruns_what_it_concerns_and_nothing_else(reruns: dict[str, Run], name: str) -> None:
-    _, must, may = EDITS[name]
-    assert must <= reruns[name].rules <= must | may
-
-
-def test_another_batch_size_reruns_nothing(finished: Checkout) -> None:
-    assert not finished.dry_run("--set-resources", "generate_traces:batch=3", "probe_cuts:batch=5", "continue_cuts:batch=2").jobs
-
-
-def test_forcing_a_stage_reruns_it_and_what_follows(finished: Checkout) -> None:
-    assert finished.dry_run("--forcerun", "decompose").rules <= ANALYSIS - {"tabulate_outcomes"}
-    probed = finished.dry_run("--forcerun", "probe_cuts").rules
-    assert {"probe_cuts", "decompose"} <= probed and not probed & {"generate_traces", "cut_traces", "continue_cuts", "read_controls"}
-
-
-def _generated(jobs: set[tuple[str, str]]) -> set[str]:
-    return {job for rule, job in jobs if rule == "generate_traces"}
-
-
-def _add_arm(config: dict) -> None:
-    config["arms"]["added"] = {"suffix": "Think."}
-    config["comparisons"].append({"treatment": "added", "reference": "high", "common": "high"})
-
-
-# Edit and the traces that it makes the engine sample.
-GROWTH: dict[str, tuple[Callable[[dict], object], set[str]]] = {
-    "an arm": (_add_arm, {"embedded/chains/added/r0", "embedded/free/added/r0"}),
-    "the text of an arm": (
-        lambda config: config["arms"]["numeric_concise"].update(suffix="Be brief."),
-        {"embedded/chains/numeric_concise/r0", "embedded/free/numeric_concise/r0"},
-    ),
-    "a model": (
-        lambda config: config["models"].update(other={**config["models"]["embedded"], "max_tokens": 96}),
-        {f"other/{benchmark}/{arm}/r0" for benchmark in ("chains", "free") for arm in ("low", "high", "numeric_concise")},
-    ),
-    "a benchmark": (
-        lambda config: config["benchmarks"].update(more={**config["benchmarks"]["chains"], "n": 4}),
-        {f"embedded/more/{arm}/r0" for arm in ("low", "high", "numeric_concise")},
-    ),
-    "a replicate": (
-        lambda config: config.update(replicates=2),
-        {f"embedded/{benchmark}/{arm}/r1" for benchmark in ("chains", "free") for arm in ("low", "high", "numeric_concise")},
-    ),
-    "a comparison of arms that ran": (
-        lambda config: config["comparisons"].append({"treatment": "low", "reference": "numeric_concise", "common": "high"}),
-        set(),
-    ),
-    "the text of a common context": (lambda config: config["arms"]["medium"].update(suffix="Be brief."), set()),
-}
-
-
-@pytest.mark.parametrize("name", GROWTH)
-def test_growth_samples_new_traces_only(reruns: dict[str, Run], name: str) -> None:
-    _, sampled = GROWTH[name]
-    jobs = reruns[name].jobs
-    assert _generated(jobs) == sampled
-    assert ("decompose", "") in jobs
-    if name in ("a model", "a benchmark", "a replicate"):
-        new = {"a model": "other/", "a benchmark": "more", "a replicate": "/r1"}[name]
-        assert all(new in job for rule, job in jobs if rule not in ANALYSIS)
-
-
-@pytest.mark.parametrize(
-    ("path", "again"),
-    [
-        ("readouts/embedded/chains/low/r0.parquet", {("probe_cuts", "embedded/chains/low/r0"), ("grade_continuations", "embedded/chains/low/r0")}),
-        ("traces/embedded/free/low/r0.parquet", {("grade_traces", "embedded/free/low/r0"), ("grade_continuations", "embedded/free/low/r0")}),
-    ],
-)
-def test_a_deleted_shard_is_made_again_alone(copy: Checkout, path: str, again: set[tuple[str, str]]) -> None:
-    _delete(path)(copy)
-    assert {(rule, job) for rule, job in copy.dry_run().jobs if rule not in ANALYSIS} == again
-
-
 # Accidents
 
 
@@ -462,39 +257,6 @@ def test_a_killed_job_goes_on_where_it_was(started: tuple[Checkout, subprocess.P
     undisturbed.edit_config(lambda config: config["benchmarks"]["chains"].update(n=24))
     undisturbed.snakemake(KILLED)
     assert output.read_bytes() == (undisturbed.folder / KILLED).read_bytes()
-
-
-def test_more_items_and_a_horizon_cost_what_is_new_of_them(finished: Checkout, tmp_path: Path) -> None:
-    def grow(config: dict) -> None:
-        config["benchmarks"]["chains"].update(n=13)
-        config["horizons"].insert(2, 32)
-
-    targets = [f"results/small/{name}/embedded/chains/low/r0.parquet" for name in ("readouts", "raw/continuations")]
-    traces = "results/small/raw/traces/embedded/chains/low/r0.parquet"
-    grown = finished.clone(tmp_path / "grown")
-    before = {path: set(grown.stored(path)) for path in (traces, *targets)}
-    grown.edit_config(grow)
-    grown.snakemake(*targets)
-    alone = Checkout.copied_to(tmp_path / "alone")
-    alone.edit_config(grow)
-    alone.snakemake(*targets)
-    for path in (traces, *targets):
-        paid = grown.stored(path)
-        assert len(paid) == len(set(paid)), path
-        needed = set(alone.stored(path))
-        assert before[path] < set(paid) and set(paid) - before[path] == needed - before[path], path
-        assert (grown.folder / path).read_bytes() == (alone.folder / path).read_bytes(), path
-    assert len(set(grown.stored(traces)) - before[traces]) == 3
-
-
-def test_edited_rows_of_a_stage_cost_no_engine(finished: Checkout, tmp_path: Path) -> None:
-    copy = finished.clone(tmp_path / "copy")
-    path = "results/small/readouts/embedded/chains/low/r0.parquet"
-    before = sorted(copy.stored(path))
-    copy.edit_config(lambda config: config["readouts"].update(low_mass=0.4))
-    assert copy.snakemake(path).rules == {"probe_cuts"}
-    assert sorted(copy.stored(path)) == before
-    assert "Loading weights" not in (copy.folder / "logs/small/probe_cuts/embedded/chains/low/r0.log").read_text()
 
 
 def test_a_file_of_another_config_is_refused_by_the_field_that_differs(copy: Checkout) -> None:

@@ -122,8 +122,7 @@ def run(inputs: Mapping[str, str | Path], output: str | Path, study: str, settin
     """
     found = {}
     for name, path in inputs.items():
-        tables.check_identity(path, settings)
-        found[name] = pl.read_parquet(path)
+        found[name] = tables.read(path, expected=settings)
     root = Path(output).parent
     files = {name: Path(os.path.relpath(path, root)).as_posix() for name, path in inputs.items()}
     inference = settings["inference"]
@@ -136,6 +135,5 @@ def run(inputs: Mapping[str, str | Path], output: str | Path, study: str, settin
         "files": {files[name]: file_hash(str(path)) for name, path in inputs.items()},
         "claims": claims(found, files),
     }
-    temporary = Path(output).with_name(f".{Path(output).name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(temporary, output)
+    with tables.whole(output) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+WRITABLE = "a disk with room that may be written; then run again: what was finished is kept"
 FILL_IN = "FILL_IN"  # in a study that comes with midtrace: a commit that its user has to choose
 
 

@@ -114,7 +114,7 @@ def find(
     pair = choose_pair(runs, comparison["treatment"], comparison["reference"], horizon)
     if pair is None:
         return None
-    item = pl.read_parquet(item_table).filter(pl.col("item_id") == pair[0]).row(0, named=True)
+    item = tables.read(item_table, tables.Items).filter(pl.col("item_id") == pair[0]).row(0, named=True)
     model = runs["model"][0]
     try:
         tokenizer = local_tokenizer(_model_entry(traces, model))

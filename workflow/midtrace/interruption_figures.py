@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from midtrace.figures import style
-from midtrace.tables import read_metadata
+from midtrace.tables import read
 
 PLAIN = "uninterrupted"
 FORMATS = ("svg", "pdf", "png")
@@ -59,10 +59,8 @@ def run(files: Mapping[str, str | Path], folder: str | Path) -> None:
     folder
         Made if it is not there.
     """
-    for path in files.values():
-        read_metadata(path)  # refuses what midtrace did not write
     Path(folder).mkdir(parents=True, exist_ok=True)
-    draw({name: pl.read_parquet(path) for name, path in files.items()}, folder)
+    draw({name: read(path) for name, path in files.items()}, folder)
 
 
 def kind_of(stem: str) -> str:

@@ -1,20 +1,24 @@
 """One log set-up for all scripts: everything a job prints goes to its log, progress also to the terminal, a user's mistake is one line."""
 
 import contextlib
+import errno
 import os
 import sys
+import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar
 
 from tqdm import tqdm
 
-from midtrace.errors import InputError
+from midtrace.errors import WRITABLE, InputError
 
 T = TypeVar("T")
 _terminal: TextIO = sys.stderr
 PROGRESS_SECONDS = 5.0
+# What disks and users' rights do to any open file: no error of ours.
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE}
 
 
 @contextlib.contextmanager
@@ -31,14 +35,28 @@ def to_log(path: str | Path) -> Iterator[None]:
         try:
             yield
         except InputError as error:
-            message = f"midtrace: error: {error}"
-            print(message, file=sys.stderr)
-            print(message, file=_terminal)
-            sys.exit(1)
+            _end(f"midtrace: error: {error}")
+        except OSError as error:
+            if error.errno not in DISK:
+                _internal(error, path)
+            _end(f"midtrace: error: {InputError(error.filename or 'a file', 'file', os.strerror(error.errno), WRITABLE)}")
         except Exception as error:
-            traceback.print_exc()
-            print(f"midtrace: internal error: {type(error).__name__}: {error} (traceback in {path})", file=_terminal)
-            sys.exit(1)
+            _internal(error, path)
+
+
+def _end(message: str) -> NoReturn:
+    """The last words of a job. The log may lie on the disk that is full."""
+    print(message, file=_terminal)
+    with contextlib.suppress(OSError):
+        print(message, file=sys.stderr)
+    sys.exit(1)
+
+
+def _internal(error: Exception, path: str | Path) -> NoReturn:
+    with contextlib.suppress(OSError):
+        traceback.print_exc()
+    print(f"midtrace: internal error: {type(error).__name__}: {error} (traceback in {path})", file=_terminal)
+    sys.exit(1)
 
 
 class _Lines:
@@ -58,11 +76,23 @@ class _Lines:
         _terminal.flush()
 
 
+class _Steady(tqdm):
+    """Goes by a clock that nobody sets."""
+
+    @property
+    def _time(self) -> Callable[[], float]:
+        return time.monotonic
+
+    @_time.setter
+    def _time(self, _: object) -> None:
+        """Tqdm would put the clock on the wall there."""
+
+
 class Progress:
     """Says what is done, how far, how fast and how long still, at most every few seconds."""
 
     def __init__(self, what: str, total: int, unit: str, done: int = 0):
-        self._bar = tqdm(total=total, initial=done, desc=what, unit=unit, file=_Lines(), mininterval=PROGRESS_SECONDS, ncols=100, ascii=True)
+        self._bar = _Steady(total=total, initial=done, desc=what, unit=unit, file=_Lines(), mininterval=PROGRESS_SECONDS, ncols=100, ascii=True)
 
     def add(self, n: int) -> None:
         """Count ``n`` more as done."""
@@ -83,7 +113,7 @@ def batches(work: Sequence[T], size: int, what: str, unit: str) -> Iterator[Sequ
     bar.close()
 
 
-class _Slow(tqdm):
+class _Slow(_Steady):
     """Says nothing in its first seconds, whoever asks."""
 
     def refresh(self, *arguments: Any, **options: Any) -> Any:

@@ -155,7 +155,7 @@ class _Kept:
         for path in sorted(folder.glob("*.parquet")):
             try:
                 meta = tables.check_identity(path, identity)
-                self._index(tables.read(path, schema), meta["facts"])
+                self._index(tables.read(path, schema), meta.get("facts", {}))
             except InputError:
                 with suppress(OSError):  # another job was quicker, or may not
                     path.unlink()  # what cannot be read is computed again

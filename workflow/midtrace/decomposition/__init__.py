@@ -75,7 +75,7 @@ def _of_another_rule(path: str | Path, settings: Mapping[str, Any]) -> pl.DataFr
     """A table of estimates of interruptions; one of another study config is refused. Its own settings are its rule's business."""
     own = tables.read_metadata(path)["identity"]
     tables.check_identity(path, {**own, "study": settings["outcomes"]})
-    return pl.read_parquet(path)
+    return tables.read(path)
 
 
 def shape(frame: pl.DataFrame, name: str) -> pl.DataFrame:

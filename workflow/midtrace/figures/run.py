@@ -23,21 +23,19 @@ def read_decomposition(inputs: Mapping[str, str | Path], analysis: Mapping[str, 
     analysis
         See :func:`midtrace.config.analysis_settings`.
     """
-    for path in inputs.values():
-        tables.check_identity(path, analysis)
-    return {name: pl.read_parquet(path) for name, path in inputs.items()}
+    return {name: tables.read(path, expected=analysis) for name, path in inputs.items()}
 
 
 def read_runs(paths: Sequence[str | Path]) -> pl.DataFrame:
     """Traces without ids and texts: keys, ``benchmark``, ``n_reasoning``, ``status``, ``answer``."""
     columns = ["trace_id", "model", "item_id", "arm", "replicate", "n_reasoning", "status", "answer"]
-    frame = pl.scan_parquet([Path(path) for path in paths], glob=False).select(columns).collect()
+    frame = tables.scan([(path, None) for path in paths], tables.Traces).select(columns).collect()
     return frame.with_columns(benchmark=pl.col("item_id").str.split("/").list.first())
 
 
 def chance_level(paths: Sequence[str | Path]) -> dict[str, float]:
     """Benchmark -> mean of 1 / options over its items, where they have options. No text of an item is read."""
-    counts = pl.scan_parquet([Path(path) for path in paths], glob=False).select("benchmark", n=pl.col("options").list.len()).collect()
+    counts = tables.scan([(path, None) for path in paths], tables.Items).select("benchmark", n=pl.col("options").list.len()).collect()
     return dict(counts.filter(pl.col("n") > 0).group_by("benchmark", maintain_order=True).agg((1 / pl.col("n")).mean()).iter_rows())
 
 

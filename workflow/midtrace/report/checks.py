@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from midtrace import verdicts
+from midtrace import tables, verdicts
 from midtrace.figures.checks import CONTROLS
 from midtrace.verdicts import Estimate
 
@@ -17,7 +17,7 @@ def readout_counts(paths: Sequence[str | Path], runs: pl.DataFrame) -> pl.DataFr
     if not paths:
         return pl.DataFrame(schema={**dict.fromkeys(keys, pl.String), **dict.fromkeys(("readouts", "low_mass", "ties", "infinite"), pl.Int64)})
     return (
-        pl.scan_parquet([Path(path) for path in paths], glob=False)
+        tables.scan([(path, None) for path in paths], tables.Readouts)
         .select("trace_id", "low_mass", "tie", infinite=pl.col("gold_log_odds").is_infinite())
         .join(runs.lazy().select("trace_id", *keys), on="trace_id")
         .group_by(keys)

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from midtrace import interruption_figures, verdicts
+from midtrace import interruption_figures, tables, verdicts
 from midtrace.report.checks import judge_rows
 
 QUESTIONS = {
@@ -50,7 +50,7 @@ def rows(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
     """
     found = []
     for path in paths:
-        frame = pl.read_parquet(path).filter(pl.col("cut") == "fraction", pl.col("fraction").is_null())
+        frame = tables.read(path).filter(pl.col("cut") == "fraction", pl.col("fraction").is_null())
         keys = ["model", "benchmark", "treatment", "intervention"]
         for key in frame.select(keys).unique(maintain_order=True).iter_rows():
             own = frame.filter(*(pl.col(name) == value for name, value in zip(keys, key, strict=True)))

@@ -1,22 +1,31 @@
-"""Parquet files: metadata that says where a file comes from, writing that is whole or not at all."""
+"""Parquet files: metadata that says where a file comes from, writing that is whole or not at all, reading that notices damage.
+
+Pages carry checksums, which pyarrow compares (Polars writes and compares none): a bit that flipped on a disk is an error, not another number.
+"""
 
 import json
 import os
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import dataframely as dy
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from midtrace import __version__
-from midtrace.errors import InputError
+from midtrace.errors import WRITABLE, InputError
 
 SCHEMA_VERSION = 1
 METADATA_KEY = "midtrace"
 GROUP_ROWS = 1024  # rows of a table that are in memory at once, and of a row group on disk
+CHECKED = {"page_checksum_verification": True}
+T = TypeVar("T")
 
 
 def metadata(stage: str, study: str, identity: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
@@ -37,7 +46,7 @@ def frame_of(rows: Sequence[Mapping[str, Any]], schema: type[dy.Schema]) -> pl.D
 
 
 def scan(paths: Sequence[tuple[str | Path, Mapping[str, Any] | None]], schema: type[dy.Schema]) -> pl.LazyFrame:
-    """A lazy table over files that need not fit in memory together.
+    """A lazy table over files that need not fit in memory together. Each is read once here, for its checksums.
 
     Parameters
     ----------
@@ -49,7 +58,7 @@ def scan(paths: Sequence[tuple[str | Path, Mapping[str, Any] | None]], schema: t
     Raises
     ------
     InputError
-        For a foreign file, a missing column or another type.
+        For a foreign or damaged file, a missing column or another type.
     """
     wanted = schema.create_empty().schema
     for path, expected in paths:
@@ -57,7 +66,8 @@ def scan(paths: Sequence[tuple[str | Path, Mapping[str, Any] | None]], schema: t
             read_metadata(path)
         else:
             check_identity(path, expected)
-        found = pl.read_parquet_schema(path)
+        _undamaged(path, _verify)
+        found = _undamaged(path, pl.read_parquet_schema)
         for name, dtype in wanted.items():
             if found.get(name) != dtype:
                 raise InputError(path, f"column {name}", "missing" if name not in found else f"is {found[name]}", str(dtype))
@@ -100,19 +110,17 @@ def write(frame: pl.DataFrame, path: str | Path, schema: type[dy.Schema] | None,
         See :func:`metadata`.
     expect_rows
         Whether a frame without rows is an error (a silent no-op upstream).
+
+    Raises
+    ------
+    InputError
+        If the rows do not fit the schema, or the file cannot be written (see :func:`whole`).
     """
-    path = Path(path)
     if expect_rows and frame.is_empty():
         raise InputError(path, "rows", "0 rows would be written: the stage before produced nothing", "at least 1")
     if schema is not None:
         frame = conform(frame, schema, path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        frame.write_parquet(temporary, compression="zstd", metadata={METADATA_KEY: json.dumps(meta, sort_keys=True)})
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    _write([frame.to_arrow()], path, lambda: meta)
 
 
 def write_rows(
@@ -162,35 +170,82 @@ def write_parts(
 
     Keys are unique within each piece; the pieces must not share any. ``meta`` is asked when all pieces are there.
     """
+    empty = None if expect_rows else schema.create_empty().to_arrow().schema
+    _write((conform(part, schema, path).to_arrow() for part in parts), path, meta, empty)
+
+
+def _write(parts: Iterable[pa.Table], path: str | Path, meta: Callable[[], Mapping[str, Any]], empty: pa.Schema | None = None) -> None:
+    with whole(path) as temporary:
+        writer = None
+        try:
+            for table in parts:
+                writer = writer or _writer(temporary, table.schema)
+                writer.write_table(table.cast(writer.schema))
+            if writer is None:
+                if empty is None:
+                    raise InputError(path, "rows", "0 rows would be written: the stage before produced nothing", "at least 1")
+                writer = _writer(temporary, empty)
+            writer.add_key_value_metadata({METADATA_KEY: json.dumps(meta(), sort_keys=True)})
+        finally:
+            if writer is not None:
+                writer.close()
+
+
+def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
+
+
+@contextmanager
+def whole(path: str | Path) -> Iterator[Path]:
+    """A temporary file beside ``path`` that takes its name when the block has ended well: whoever reads finds a whole file or none.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be written: the disk is full, read-only, or not the user's.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    writer = None
+    temporary = path.with_name(f"{_own(path.name)}.{os.getpid()}.tmp")
     try:
-        for part in parts:
-            table = conform(part, schema, path).to_arrow()
-            writer = writer or pq.ParquetWriter(temporary, table.schema, compression="zstd")
-            writer.write_table(table)
-        if writer is None and expect_rows:
-            raise InputError(path, "rows", "0 rows would be written: the stage before produced nothing", "at least 1")
-        writer = writer or pq.ParquetWriter(temporary, schema.create_empty().to_arrow().schema, compression="zstd")
-        writer.add_key_value_metadata({METADATA_KEY: json.dumps(meta(), sort_keys=True)})
-        writer.close()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path.parent)
+        yield temporary
         os.replace(temporary, path)
+    except OSError as error:
+        said = os.strerror(error.errno) if error.errno else str(error)
+        raise InputError(path, "file", f"cannot be written ({said})", WRITABLE) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _own(name: str) -> str:
+    return f".{name}.{socket.gethostname()}"
+
+
+@cache
+def _sweep(folder: Path) -> None:
+    """Delete what killed processes of this machine left half-written in a folder."""
+    for temporary in folder.glob(f"{_own('*')}.*.tmp"):
+        with suppress(OSError, ValueError):
+            if not _runs(int(temporary.name.split(".")[-2])):
+                temporary.unlink()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
 
 
 def write_json(value: Any, path: str | Path) -> None:
     """Write a small file of JSON; it appears only when whole."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with whole(path) as temporary:
         temporary.write_text(json.dumps(value, indent=1) + "\n")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_metadata(path: str | Path) -> dict[str, Any]:
@@ -204,13 +259,15 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     if not path.is_file():
         raise InputError(path, "file", "does not exist", "a Parquet file written by midtrace")
-    try:
-        found = pq.read_metadata(path).metadata or {}
-    except Exception as error:  # pyarrow raises several kinds for a corrupt file
-        raise InputError(path, "file", f"cannot be read as Parquet ({str(error).splitlines()[0]})", "a Parquet file written by midtrace") from None
-    if METADATA_KEY.encode() not in found:
+    found = _undamaged(path, _meta)
+    if found is None:
         raise InputError(path, "metadata", "has no 'midtrace' entry: the file was not written by midtrace", "a file of this study")
-    return json.loads(found[METADATA_KEY.encode()])
+    return found
+
+
+def _meta(path: str | Path) -> dict[str, Any] | None:
+    found = pq.read_metadata(path).metadata or {}
+    return json.loads(found[METADATA_KEY.encode()]) if METADATA_KEY.encode() in found else None
 
 
 def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -233,7 +290,7 @@ def check_identity(path: str | Path, expected: Mapping[str, Any]) -> dict[str, A
     meta = read_metadata(path)
     if meta.get("schema_version") != SCHEMA_VERSION:
         raise InputError(path, "schema_version", f"is {meta.get('schema_version')!r}", str(SCHEMA_VERSION))
-    found, wanted = dict(flatten(meta["identity"])), dict(flatten(json.loads(json.dumps(expected))))
+    found, wanted = dict(flatten(meta.get("identity", {}))), dict(flatten(json.loads(json.dumps(expected))))
     for field in sorted(found.keys() | wanted.keys()):
         if found.get(field) != wanted.get(field):
             raise InputError(
@@ -250,14 +307,55 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def read(path: str | Path, schema: type[dy.Schema], expected: Mapping[str, Any] | None = None) -> pl.DataFrame:
-    """Read a table, refuse a foreign one, and check its schema."""
+def read(path: str | Path, schema: type[dy.Schema] | None = None, expected: Mapping[str, Any] | None = None) -> pl.DataFrame:
+    """Read a table, refuse a foreign one or a damaged one, and check its schema.
+
+    Parameters
+    ----------
+    path
+        The file.
+    schema
+        The declared schema; None for tables of estimates.
+    expected
+        The identity that the file must have, if it is known here.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, damaged, not midtrace's, or of another config, or if its rows do not fit.
+    OSError
+        If the system cannot read it now.
+    """
     if expected is not None:
         check_identity(path, expected)
     else:
         read_metadata(path)
+    frame = _undamaged(path, _frame)
+    return frame if schema is None else conform(frame, schema, path)
+
+
+def _frame(path: str | Path) -> pl.DataFrame:
+    with pq.ParquetFile(path, **CHECKED) as file:
+        frame = pl.from_arrow(file.read())
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _verify(path: str | Path) -> None:
+    with pq.ParquetFile(path, **CHECKED) as file:
+        for _ in file.iter_batches():
+            pass
+
+
+def _undamaged(path: str | Path, work: Callable[[str | Path], T]) -> T:
+    """What ``work`` makes of a file, or an error that says that it is damaged. What the system says (no memory, a lost mount) is passed on."""
     try:
-        frame = pl.read_parquet(path)
-    except Exception as error:
-        raise InputError(path, "file", f"cannot be read as Parquet ({str(error).splitlines()[0]})", "a Parquet file written by midtrace") from None
-    return conform(frame, schema, path)
+        return work(path)
+    except MemoryError:
+        raise
+    except (Exception, pl.exceptions.PanicException) as error:  # pyarrow raises several kinds, OSError without a number among them
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
+        said = str(error).splitlines()[0]
+        allowed = "a Parquet file written by midtrace (delete a damaged one and run again: its stage makes it anew)"
+        raise InputError(path, "file", f"cannot be read as Parquet ({said})", allowed) from None
