@@ -1,10 +1,15 @@
 """vLLM in process and vLLM served, on the CPU: each on its own, both against Transformers, and the pipeline on top (``make test-vllm``)."""
 
+import os
 import re
 import shutil
+import signal
+import subprocess
+import time
 
 import numpy as np
 import polars as pl
+import psutil
 import pytest
 import yaml
 from builders import MODEL, Study, small_config
@@ -268,6 +273,63 @@ def test_another_machine_reruns_nothing(finished: Checkout):
     assert not finished.dry_run(config="vllm.yaml").jobs
     finished.edit_config(lambda config: config["models"]["embedded"].update(context=1024), "vllm.yaml")
     assert "generate_traces" in finished.dry_run(config="vllm.yaml").rules
+
+
+def _servers(checkout: Checkout) -> list[psutil.Process]:
+    return [process for process in psutil.process_iter() if _serves(process, str(checkout.folder))]
+
+
+def _serves(process: psutil.Process, folder: str) -> bool:
+    try:
+        return process.cwd() == folder and any(name in " ".join(process.cmdline()) for name in ("midtrace.serving", "openai.api_server"))
+    except psutil.Error:
+        return False
+
+
+@pytest.mark.parametrize("jobs", [{"engines": "per_model", "shards": 2}, {"engines": "service"}], ids=lambda jobs: jobs["engines"])
+def test_engines_for_many_jobs_give_the_same_tables(finished: Checkout, jobs, tmp_path):
+    """Equal up to what batches do to float32: on this model and machine, every token and choice."""
+    copy = Checkout.copied_to(tmp_path / "checkout")
+    config = yaml.safe_load((finished.folder / "vllm.yaml").read_text()) | {"jobs": jobs}
+    config["models"]["embedded"]["context"] = None
+    (copy.folder / "vllm.yaml").write_text(yaml.safe_dump(config))
+    copy.snakemake("continuations", config="vllm.yaml")
+    starts = [path for path in (copy.folder / "logs").rglob("*.log") if "KV cache" in path.read_text()]
+    assert len(starts) == (1 if jobs["engines"] == "service" else 3 * 2), "one server, or one engine for each stage and shard"
+    for name, exact in TABLES.items():
+        for arm in ("low", "high"):
+            ours, theirs = (pl.read_parquet(one.folder / f"results/unit/{name}/embedded/chains/{arm}/r0.parquet") for one in (copy, finished))
+            assert ours.select(exact).equals(theirs.select(exact)), (name, arm)
+    time.sleep(5)
+    assert not _servers(copy), "the server outlives the run"
+
+
+TABLES = {
+    "raw/traces": ["trace_id", "prompt_ids", "output_ids", "finish_reason"],
+    "readouts": ["trace_id", "cut_id", "context", "context_arm", "choice", "correct"],
+    "raw/continuations": ["trace_id", "cut_id", "context", "mode", "output_ids"],
+}
+
+
+def test_a_server_ends_with_a_run_that_is_killed(tmp_path):
+    copy = Checkout.copied_to(tmp_path / "checkout")
+    config = small_config(jobs={"engines": "service"})
+    machine = {"memory_fraction": 0.1, "enforce_eager": True}
+    config["models"]["embedded"] |= {"source": "resources/embedded", "engine": "vllm", "dtype": "float32", "machine": machine}
+    (copy.folder / "vllm.yaml").write_text(yaml.safe_dump(config))
+    run = subprocess.Popen(copy.command("traces", config="vllm.yaml"), cwd=copy.folder, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        end = time.monotonic() + 240
+        while len(_servers(copy)) < 2:
+            assert time.monotonic() < end and run.poll() is None
+            time.sleep(0.5)
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+    end = time.monotonic() + 60
+    while _servers(copy) and time.monotonic() < end:
+        time.sleep(0.5)
+    assert not _servers(copy)
 
 
 def test_a_served_study_reads_the_settings_of_its_server(server_engine, finished: Checkout):
