@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 VLLM_BIN := .venv-vllm/bin
 VLLM_STAMP := .venv-vllm/.installed
-VLLM_BENCHMARKS := benchmarks/agreement.py benchmarks/generate.py
+VLLM_BENCHMARKS := benchmarks/agreement.py benchmarks/generate.py benchmarks/starts.py
 
 CHECK_PYTHON := $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit("error: PYTHON=$(PYTHON) is Python %d.%d; needed: 3.11 or newer" % v[:2] if v < (3, 11) else 0)'
 
