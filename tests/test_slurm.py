@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,50 +68,24 @@ class Study:
 
 
 @pytest.fixture(scope="module")
-def study(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """The small study, every job through Slurm."""
+def started(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Future[tuple[Checkout, Run]]]:
+    """The small study, every job through Slurm. It runs beside the test that comes first: both mostly wait for the executor's polling."""
     checkout = Checkout.copied_to(tmp_path_factory.mktemp("slurm") / "checkout")
     checkout.edit_config(small)
-    before = set(cluster.jobs())
-    run = submit(checkout)
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(lambda: (checkout, submit(checkout)))
+
+
+@pytest.fixture(scope="module")
+def study(started: Future[tuple[Checkout, Run]], cluster: Cluster) -> Study:
+    """The study, finished."""
+    checkout, run = started.result()
     assert run.code == 0, run.text
-    return Study(checkout, run, {number: job for number, job in cluster.jobs().items() if number not in before})
+    done = cluster.jobs()
+    return Study(checkout, run, {number: done[number] for number in submitted(run)})
 
 
-def test_a_study_runs_to_its_end_in_jobs_of_slurm(study: Study) -> None:
-    assert (study.checkout.folder / "results/small/report.html").is_file()
-    jobs = submitted(study.run)
-    assert jobs.keys() == study.log.keys()
-    assert {job["JobState"] for job in study.log.values()} == {"COMPLETED"}
-    engine = {rule: n for rule, n in study.run.counts.items() if rule in ("generate_traces", "probe_cuts", "continue_cuts", "read_controls")}
-    assert engine == {"generate_traces": 2, "probe_cuts": 2, "continue_cuts": 2, "read_controls": 1}
-    grouped = {"traces_cut_traces_grade_traces": 1, "grades_grade_continuations": 1}
-    analysis = {"analysis_decompose_draw_figures_tabulate_outcomes_write_claims_write_report": 1}
-    assert Counter(jobs.values()) == engine | grouped | analysis
-    assert study.run.counts["sample_items"] == 1, "items are drawn where Snakemake runs"
-
-
-def test_jobs_ask_slurm_for_what_their_model_needs(study: Study) -> None:
-    jobs = {name: study.log[number] for number, name in submitted(study.run).items()}
-    asked = {name: (job["TimeLimit"], re.search("mem=([^,]+)", job["Tres"])[1], job["ProcCnt"]) for name, job in jobs.items()}
-    assert asked["generate_traces"] == ("720", "8006M", "1"), "6 MB of weights and room for the rest"
-    assert asked["read_controls"] == ("120", "8006M", "1")
-    # Four light jobs at a time in one group, one after the other in the last.
-    assert asked["traces_cut_traces_grade_traces"] == ("30", "16000M", "4")
-    requested = slurm_says("squeue", "--states=all", "--noheader", "--Format=JobID:12,tres-per-job:20")
-    gpus = {words[0]: words[1] for line in requested.splitlines() if (words := line.split())}
-    assert {name: gpus[number] for number, name in submitted(study.run).items() if name == "probe_cuts"} == {"probe_cuts": "gres:gpu:1"}
-    assert gpus[next(number for number, name in submitted(study.run).items() if name.startswith("analysis"))] == "N/A"
-
-
-def test_a_second_run_submits_nothing(study: Study, cluster: Cluster) -> None:
-    before = cluster.jobs()
-    run = submit(study.checkout)
-    assert run.code == 0 and "Nothing to be done" in run.text and not submitted(run)
-    assert cluster.jobs() == before and not cluster.running()
-
-
-def test_jobs_that_fail_are_cancelled_or_run_out_of_time_lose_no_finished_trace(cluster: Cluster, tmp_path: Path) -> None:
+def test_jobs_that_fail_are_cancelled_or_run_out_of_time_lose_no_finished_trace(started: object, cluster: Cluster, tmp_path: Path) -> None:
     checkout = Checkout.copied_to(tmp_path / "checkout")
 
     def break_one(config: dict[str, Any]) -> None:
@@ -155,3 +130,35 @@ def test_jobs_that_fail_are_cancelled_or_run_out_of_time_lose_no_finished_trace(
         paid = checkout.stored(path)
         assert len(paid) == len(set(paid)) == SIZES[path], "finished traces were sampled again"
         assert set(requests) < set(paid)
+
+
+def test_a_study_runs_to_its_end_in_jobs_of_slurm(study: Study) -> None:
+    assert (study.checkout.folder / "results/small/report.html").is_file()
+    jobs = submitted(study.run)
+    assert {job["JobState"] for job in study.log.values()} == {"COMPLETED"}
+    engine = {rule: n for rule, n in study.run.counts.items() if rule in ("generate_traces", "probe_cuts", "continue_cuts", "read_controls")}
+    assert engine == {"generate_traces": 2, "probe_cuts": 2, "continue_cuts": 2, "read_controls": 1}
+    grouped = {"traces_cut_traces_grade_traces": 1, "grades_grade_continuations": 1}
+    analysis = {"analysis_decompose_draw_figures_tabulate_outcomes_write_claims_write_report": 1}
+    assert Counter(jobs.values()) == engine | grouped | analysis
+    assert study.run.counts["sample_items"] == 1, "items are drawn where Snakemake runs"
+
+
+def test_jobs_ask_slurm_for_what_their_model_needs(study: Study) -> None:
+    jobs = {name: study.log[number] for number, name in submitted(study.run).items()}
+    asked = {name: (job["TimeLimit"], re.search("mem=([^,]+)", job["Tres"])[1], job["ProcCnt"]) for name, job in jobs.items()}
+    assert asked["generate_traces"] == ("720", "8006M", "1"), "6 MB of weights and room for the rest"
+    assert asked["read_controls"] == ("120", "8006M", "1")
+    # Four light jobs at a time in one group, one after the other in the last.
+    assert asked["traces_cut_traces_grade_traces"] == ("30", "16000M", "4")
+    requested = slurm_says("squeue", "--states=all", "--noheader", "--Format=JobID:12,tres-per-job:20")
+    gpus = {words[0]: words[1] for line in requested.splitlines() if (words := line.split())}
+    assert {name: gpus[number] for number, name in submitted(study.run).items() if name == "probe_cuts"} == {"probe_cuts": "gres:gpu:1"}
+    assert gpus[next(number for number, name in submitted(study.run).items() if name.startswith("analysis"))] == "N/A"
+
+
+def test_a_second_run_submits_nothing(study: Study, cluster: Cluster) -> None:
+    before = cluster.jobs()
+    run = submit(study.checkout)
+    assert run.code == 0 and "Nothing to be done" in run.text and not submitted(run)
+    assert cluster.jobs() == before and not cluster.running()
