@@ -47,8 +47,8 @@ include: "rules/plan.smk"
 
 if workflow.is_main_process:
     # As many GPU jobs at a time as there are GPUs; --resources gpu=N is another opinion.
-    if HERE and devices.gpus() and "gpu" not in workflow.resource_settings.resources:
-        workflow.register_resource("gpu", devices.gpus())
+    if HERE and GPUS and "gpu" not in workflow.resource_settings.resources:
+        workflow.register_resource("gpu", GPUS)
     try:
         check_resources()
     except InputError as error:

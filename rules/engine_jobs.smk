@@ -12,6 +12,7 @@ PER_MODEL = config["jobs"]["engines"] == "per_model"
 SHARDED = SHARDS > 1 or PER_MODEL  # whether jobs of their own do the engine's work
 # Whether jobs run on this machine, and not through the executor of a cluster or the cloud, which counts nodes.
 HERE = not workflow.remote_exec and workflow.resource_settings.nodes is None
+GPUS = devices.gpus()
 
 
 def machine_of(wildcards, threads):
@@ -49,7 +50,7 @@ def env_of_engine(wildcards):
 def gpus_of(model):
     """The GPUs that a job of a model entry asks for; none where the model is on a server, or the job runs here and there are none."""
     wanted = 0 if model["engine"] == "server" or is_served(model) else model["machine"].get("tensor_parallel_size", 1)
-    return min(devices.gpus(), wanted) if HERE else wanted
+    return min(GPUS, wanted) if HERE else wanted
 
 
 def gpus_of_engine(wildcards):
@@ -173,8 +174,8 @@ def check_resources():
     wanted = sum(model["machine"].get("tensor_parallel_size", 1) for model in models if is_served(model))
     if wanted and not HERE:
         raise InputError("config", "jobs.engines", "is service, whose servers run on this machine, and the jobs elsewhere", ("per_model", "per_job"))
-    if 0 < devices.gpus() < wanted:
-        problem = f"is service, whose servers take {wanted} GPUs at once, and here are {devices.gpus()}"
+    if 0 < GPUS < wanted:
+        problem = f"is service, whose servers take {wanted} GPUs at once, and here are {GPUS}"
         raise InputError("config", "jobs.engines", problem, "per_model, or fewer models at a time (run.models)")
 
 
