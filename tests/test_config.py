@@ -64,6 +64,7 @@ MODEL = "models.embedded"
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 ARMS = "low, medium, high, unused, numeric_concise"
 REMOTE = {"path": "hf://datasets/a/b/c.parquet", "revision": "0" * 40}
+CODE = {"loader": "livecodebench", "answer_kind": "code", **REMOTE, "path": "hf://datasets/a/b/test6.jsonl"}
 NAME = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
 
 
@@ -221,6 +222,8 @@ MISTAKES: list[tuple[Edit, str]] = [
             ({"tests": {"path": "a.jsonl"}, **REMOTE}, "benchmarks.more.tests: is given, but loader 'mmlu_pro' does not use it; .*"),
             ({"loader": "gpqa", "shuffle": False, **REMOTE}, "benchmarks.more.shuffle: is false, but .*; allowed: true or null"),
             ({"loader": "livecodebench", "answer_kind": "code", **REMOTE}, "benchmarks.more.path: .* ends in '.parquet'; allowed: .jsonl"),
+            ({**CODE, "since": "2024-13-01"}, "benchmarks.more.since: '2024-13-01' is no day; allowed: a day such as 2024-10-01"),
+            ({**CODE, "since": "2025-02-01", "until": "2025-01-31"}, "benchmarks.more.until: 2025-01-31 is before since .2025-02-01.; allowed: a later day"),
             (
                 {"loader": "interrupt_updates", "answer_kind": "code", **REMOTE},
                 r"benchmarks.more.tests.path: missing; allowed: a file \(.jsonl\), .*",

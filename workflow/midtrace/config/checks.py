@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,7 @@ def _check_benchmark(name: str, benchmark: Mapping[str, Any], where: object) -> 
         sources.check(benchmark["tests"]["path"], benchmark["tests"]["revision"], where, f"{field}.tests", LINES, LOADERS["livecodebench"].address)
     if loader.shuffled and benchmark["shuffle"] is False:
         raise InputError(where, f"{field}.shuffle", f"is false, but loader {loader.name!r} reads the right option first", "true or null")
+    _check_window(benchmark, where, field)
     for key, used in USED_BY.items():
         given = benchmark[key] if key != "tests" else benchmark[key]["path"]
         if given and loader.name not in used:
@@ -205,6 +207,17 @@ def _check_judge(config: Mapping[str, Any], where: object) -> None:
     for placeholder in ("{question}", "{gold}", "{answer}") if judge["template"] is not None else ():
         if judge["template"].count(placeholder) != 1:
             raise InputError(where, "judge.template", f"holds {placeholder} {judge['template'].count(placeholder)} times", "each placeholder once")
+
+
+def _check_window(benchmark: Mapping[str, Any], where: object, field: str) -> None:
+    for key in ("since", "until"):
+        if benchmark[key] is not None:
+            try:
+                date.fromisoformat(benchmark[key])
+            except ValueError:
+                raise InputError(where, f"{field}.{key}", f"{benchmark[key]!r} is no day", "a day such as 2024-10-01") from None
+    if benchmark["since"] and benchmark["until"] and benchmark["until"] < benchmark["since"]:
+        raise InputError(where, f"{field}.until", f"{benchmark['until']} is before since ({benchmark['since']})", "a later day")
 
 
 def _check_prompt(name: str, benchmark: Mapping[str, Any], dialect: str, where: object) -> None:
