@@ -54,6 +54,7 @@ if workflow.is_main_process:
     except InputError as error:
         sys.exit(f"midtrace: error: {error}")
 
+
 # Snakemake would stumble over it in the first job, with a traceback.
 onstart:
     for folder in (RESULTS, LOGS):

@@ -30,7 +30,7 @@ rule continue_cuts:
     resources:
         gpu=gpus_of_table,
         mem_mb=memory_of_table,
-        runtime=growing(240),
+        runtime=growing(30 if SHARDED else 240),
         batch=batch_of(64, 128),
     params:
         study=config["study"],
@@ -63,6 +63,7 @@ rule grade_continuations:
     resources:
         gpu=gpus_of_grader,
         mem_mb=memory_of_grader,
+        runtime=runtime_of_grader,
         batch=batch_of_grader,
     params:
         study=config["study"],

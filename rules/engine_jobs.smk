@@ -142,6 +142,11 @@ def memory_of_grader(wildcards, attempt):
     return memory_of(judge, attempt) if judge else memory.CLIENT * attempt
 
 
+def runtime_of_grader(wildcards, attempt):
+    """A resources function: minutes of a job that grades."""
+    return (240 if judge_of(wildcards) else 30) * attempt
+
+
 def batch_of_grader(wildcards):
     """A resources function: answers that a judge reads at once."""
     judge = judge_of(wildcards)
@@ -241,8 +246,8 @@ def tables_of_unit(stage, wildcards):
 def said(receipt):
     """What a receipt says is done: the tables, each with its identity."""
     try:
-        return json.loads(Path(receipt).read_text())["tables"]
-    except (OSError, ValueError, KeyError):
+        return dict(json.loads(Path(receipt).read_text())["tables"])
+    except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
@@ -251,7 +256,7 @@ def receipts_of(stage):
 
     def receipts(wildcards, threads):
         unit = shard_unit(stage).format(**wildcards)
-        return [f"{RESULTS}/shards/{stage}/{unit}/{shard}-of-{SHARDS}.json" for shard in range(SHARDS)] if SHARDED else []
+        return [f"{RESULTS}/shards/{stage}/{unit}/{shard}-of-{SHARDS}.json" for shard in range(1, SHARDS + 1)] if SHARDED else []
 
     return receipts
 

@@ -34,7 +34,7 @@ rule interrupt_traces:
     resources:
         gpu=gpus_of_table,
         mem_mb=memory_of_table,
-        runtime=growing(240),
+        runtime=growing(30 if SHARDED else 240),
         batch=batch_of(32, 128),
     params:
         study=config["study"],
@@ -66,6 +66,7 @@ rule grade_interruptions:
     resources:
         gpu=gpus_of_grader,
         mem_mb=memory_of_grader,
+        runtime=runtime_of_grader,
         batch=batch_of_grader,
     params:
         study=config["study"],

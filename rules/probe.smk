@@ -28,7 +28,7 @@ rule probe_cuts:
     resources:
         gpu=gpus_of_table,
         mem_mb=memory_of_table,
-        runtime=growing(240),
+        runtime=growing(30 if SHARDED else 240),
         batch=batch_of(64, 128),
     params:
         study=config["study"],

@@ -12,7 +12,8 @@ for stage in ENGINE_STAGES if SHARDED else ():
         input:
             shard_inputs(stage),
         output:
-            f"{RESULTS}/shards/{stage}/{shard_unit(stage)}/{{shard}}-of-{SHARDS}.json",
+            # Updated: an interrupted job leaves the old receipt, which is right for the tables that have not changed.
+            update(f"{RESULTS}/shards/{stage}/{shard_unit(stage)}/{{shard}}-of-{SHARDS}.json"),
         log:
             f"{LOGS}/{stage}_shard/{shard_unit(stage)}/{{shard}}-of-{SHARDS}.log",
         benchmark:
@@ -22,7 +23,7 @@ for stage in ENGINE_STAGES if SHARDED else ():
         resources:
             gpu=gpus_of_engine,
             mem_mb=memory_of_engine,
-            runtime=growing(720),
+            runtime=growing(720 if stage == "traces" else 240),
             batch=batch_of(64, 512),
         params:
             stage=stage,

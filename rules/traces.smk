@@ -27,7 +27,7 @@ rule generate_traces:
     resources:
         gpu=gpus_of_table,
         mem_mb=memory_of_table,
-        runtime=growing(720),
+        runtime=growing(30 if SHARDED else 720),
         batch=batch_of(128, 512),
     params:
         study=config["study"],
@@ -57,6 +57,7 @@ rule grade_traces:
     resources:
         gpu=gpus_of_grader,
         mem_mb=memory_of_grader,
+        runtime=runtime_of_grader,
         batch=batch_of_grader,
     params:
         study=config["study"],

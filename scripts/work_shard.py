@@ -26,7 +26,7 @@ if __name__ == "__main__":
             snakemake.params.jobs,
             dict(snakemake.params.tables),
             snakemake.output[0],
-            (int(snakemake.wildcards.shard), snakemake.params.shards),
+            (int(snakemake.wildcards.shard) - 1, snakemake.params.shards),
             snakemake.resources.batch,
             snakemake.threads,
             snakemake.params.machine,

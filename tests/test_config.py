@@ -223,7 +223,10 @@ MISTAKES: list[tuple[Edit, str]] = [
             ({"loader": "gpqa", "shuffle": False, **REMOTE}, "benchmarks.more.shuffle: is false, but .*; allowed: true or null"),
             ({"loader": "livecodebench", "answer_kind": "code", **REMOTE}, "benchmarks.more.path: .* ends in '.parquet'; allowed: .jsonl"),
             ({**CODE, "since": "2024-13-01"}, "benchmarks.more.since: '2024-13-01' is no day; allowed: a day such as 2024-10-01"),
-            ({**CODE, "since": "2025-02-01", "until": "2025-01-31"}, "benchmarks.more.until: 2025-01-31 is before since .2025-02-01.; allowed: a later day"),
+            (
+                {**CODE, "since": "2025-02-01", "until": "2025-01-31"},
+                "benchmarks.more.until: 2025-01-31 is before since .2025-02-01.; allowed: a later day",
+            ),
             (
                 {"loader": "interrupt_updates", "answer_kind": "code", **REMOTE},
                 r"benchmarks.more.tests.path: missing; allowed: a file \(.jsonl\), .*",

@@ -118,7 +118,9 @@ def test_unknown_engine():
 def test_vllm_that_is_not_there_is_one_clear_error(monkeypatch):
     monkeypatch.setattr(os, "environ", os.environ.copy())
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(InputError, match=r"models\.\*\.engine: 'vllm' cannot be imported .*; allowed: pip install 'midtrace\[vllm\]'"):
+    with pytest.raises(
+        InputError, match=r"models\.\*\.engine: 'vllm' cannot be imported .*; allowed: an environment with it \(docs/engines.md, Install\)"
+    ):
         engines.load({"engine": "vllm", "source": str(MODEL), "dtype": "float32"})
 
 

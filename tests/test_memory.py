@@ -134,3 +134,18 @@ def test_the_slurm_profile_asks_for_what_the_model_needs_and_an_override_takes_i
     assert found["gpt_oss_20b", "decompose", "2"] == "None 32000 480"
     found = asked("--set-resources", "generate_traces:mem_mb=90000", "generate_traces:runtime=60 * attempt", "generate_traces:gpu=4")
     assert [found[*large, attempt] for attempt in "12"] == ["4 90000 60", "4 90000 120"]
+
+
+@pytest.mark.parametrize("content", [b"version https://git-lfs.github.com/spec/v1\noid sha256:aa\n", b"abc", b""])
+def test_a_weight_file_that_is_none_is_one_line(tmp_path, content):
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match=r"model.safetensors: weights: is no safetensors file, or not whole; allowed: the whole file"):
+        memory.weights({"source": str(tmp_path), "dtype": "float32", "machine": {}})
+
+
+def test_weights_that_lie_there_twice_count_once(tmp_path):
+    for name in ("model-1.safetensors", "consolidated.safetensors"):
+        (tmp_path / name).write_bytes((MODEL / "model.safetensors").read_bytes())
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-1.safetensors", "b": "model-1.safetensors"}}')
+    entry = {"dtype": "float32", "machine": {}}
+    assert memory.weights({"source": str(tmp_path), **entry}) == memory.weights({"source": str(MODEL), **entry})

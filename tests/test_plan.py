@@ -225,4 +225,4 @@ def test_the_plan_says_how_often_a_model_is_loaded(tmp_path, jobs: dict, engine:
     machine = {"machine": {"url": "http://127.0.0.1:1"}} if engine == "server" else {}
     config["models"]["embedded"].update(engine=engine, **machine, **({} if engine == "transformers" else {"dtype": "float32"}))
     config = study_config.validate(config, "planned")
-    assert f"Engines: {expected} jobs start one" in plan.describe(config, tmp_path)
+    assert f"Engines: {expected} starts of a model at most" in plan.describe(config, tmp_path)

@@ -5,7 +5,6 @@ import json
 import math
 import os
 import random
-import socket
 import subprocess
 
 import dataframely as dy
@@ -16,6 +15,7 @@ from polars.testing import assert_frame_equal
 
 from midtrace import tables
 from midtrace.errors import InputError
+from midtrace.tables import files
 
 SCHEMAS = [
     tables.Items,
@@ -253,9 +253,15 @@ def test_a_block_that_fails_leaves_the_old_file(tmp_path):
 def test_what_killed_processes_left_half_written_goes_and_what_others_write_stays(tmp_path):
     dead = subprocess.Popen(["true"])
     dead.wait()
-    host = socket.gethostname()
-    left = [f".{name}.parquet.{host}.{dead.pid}.tmp" for name in "ab"]
-    kept = [f".a.parquet.{host}.{os.getppid()}.tmp", f".a.parquet.elsewhere.{dead.pid}.tmp", "a.tmp", f".a.{host}.x.tmp"]
+    place = files._place()
+    left = [f".{name}.parquet.{place}.{dead.pid}.tmp" for name in "ab"]
+    kept = [
+        f".a.parquet.{place}.{os.getppid()}.tmp",
+        f".a.parquet.elsewhere.{dead.pid}.tmp",
+        "a.tmp",
+        f".a.{place}.x.tmp",
+        f".a.{place}.other.{dead.pid}.tmp",
+    ]
     for name in (*left, *kept):
         (tmp_path / name).write_bytes(b"half")
     tables.write(tables.frame_of([item()], tables.Items), tmp_path / "a.parquet", tables.Items, META)
@@ -272,3 +278,8 @@ def test_metadata_holds_what_the_contract_lists(tmp_path):
 
 def test_flatten():
     assert list(tables.flatten({"b": {"y": 1, "x": [1, {"z": 2}]}, "a": None})) == [("a", None), ("b.x", [1, {"z": 2}]), ("b.y", 1)]
+
+
+def test_the_fault_of_another_file_is_not_blamed_on_the_table(tmp_path):
+    with pytest.raises(FileNotFoundError, match="missing"), files.whole(tmp_path / "a.parquet"):
+        (tmp_path / "missing").read_text()

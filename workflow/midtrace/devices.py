@@ -9,8 +9,10 @@ import fcntl
 import os
 import random
 import re
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -33,7 +35,7 @@ def visible() -> list[str]:
         if not re.fullmatch(r"\d+|(GPU|MIG)-\S+", name.strip()):  # CUDA, too, ends its list here; -1 hides what follows
             break
         found.append(name.strip())
-    return found
+    return list(dict.fromkeys(found))
 
 
 def gpus() -> int:
@@ -41,11 +43,13 @@ def gpus() -> int:
     return len(visible())
 
 
-def claim(n: int) -> list[str]:
+def claim(n: int, wanted: Callable[[], bool] = lambda: True) -> list[str]:
     """Take ``n`` of the visible GPUs for this process alone, as long as it lives; wait until that many are free.
 
     ``CUDA_VISIBLE_DEVICES`` names them afterwards, here and in children: call this before CUDA is initialised. A process that has taken some keeps
     those. A child that is forked without a new program holds the locks too, as it may the devices.
+
+    ``wanted`` is asked while it waits; the process ends when it says no.
 
     Returns
     -------
@@ -68,6 +72,8 @@ def claim(n: int) -> list[str]:
         if not waiting:
             print(f"waiting for {n} of the GPUs {','.join(pool)}, which other jobs hold", flush=True)
         waiting = True
+        if not wanted():
+            sys.exit("the GPUs are not wanted any more")
         time.sleep(WAIT * random.uniform(0.5, 1.5))  # jobs that wait for several must not collide for ever
     _held.update(taken)
     os.environ[VISIBLE] = ",".join(taken)

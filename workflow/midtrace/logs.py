@@ -36,6 +36,8 @@ def to_log(path: str | Path) -> Iterator[None]:
             yield
         except InputError as error:
             _end(f"midtrace: error: {error}")
+        except KeyboardInterrupt:
+            _end("midtrace: interrupted")
         except OSError as error:
             if error.errno not in DISK:
                 _internal(error, path)

@@ -7,6 +7,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,22 +41,34 @@ def weights(model: Mapping[str, Any]) -> int | None:
 
 @cache
 def _of_folder(folder: str, size: int) -> int | None:
-    """Bytes of the weight files of a folder, floating numbers of a safetensors file counted ``size`` bytes each; None where there are none."""
+    """Bytes of the weight files of a folder, floating numbers of a safetensors file counted ``size`` bytes each; None where there are none.
+
+    Where an index lists the files, those: some folders hold the same weights once more, in another form.
+    """
+    index = Path(folder, "model.safetensors.index.json")
+    if index.is_file():
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            return sum(_of_file(Path(folder, name), size) for name in set(json.loads(index.read_text())["weight_map"].values()))
     files = [path for pattern in ("*.safetensors", "*.bin", "*.gguf") if (path := sorted(Path(folder).glob(pattern)))]
     return sum(_of_file(path, size) for path in files[0]) if files else None
 
 
 def _of_file(path: Path, size: int) -> int:
-    if path.suffix != ".safetensors":
-        return path.stat().st_size
-    with path.open("rb") as handle:
-        (length,) = struct.unpack("<Q", handle.read(8))
-        tensors = json.loads(handle.read(length))
-    return sum(
-        math.prod(tensor["shape"]) * size if tensor["dtype"] in FLOATS else tensor["data_offsets"][1] - tensor["data_offsets"][0]
-        for name, tensor in tensors.items()
-        if name != "__metadata__"
-    )
+    try:
+        whole = path.stat().st_size
+        if path.suffix != ".safetensors":
+            return whole
+        with path.open("rb") as handle:
+            (length,) = struct.unpack("<Q", handle.read(8))
+            tensors: dict[str, Any] = json.loads(handle.read(min(length, whole)))
+        return sum(
+            math.prod(tensor["shape"]) * size if tensor["dtype"] in FLOATS else tensor["data_offsets"][1] - tensor["data_offsets"][0]
+            for name, tensor in tensors.items()
+            if name != "__metadata__"
+        )
+    except (OSError, struct.error, ValueError, KeyError, TypeError, AttributeError):
+        problem = "is no safetensors file, or not whole" if path.exists() else "is a link to nothing"
+        raise InputError(path, "weights", problem, "the whole file (not a Git LFS pointer, not half a download)") from None
 
 
 def request_mb(model: Mapping[str, Any], attempt: int = 1) -> int:

@@ -10,6 +10,7 @@ other. The jobs of a study do neither.
 import contextlib
 import ctypes
 import fcntl
+import importlib.util
 import json
 import os
 import signal
@@ -25,7 +26,7 @@ import psutil
 import requests as http
 
 from midtrace import devices, engines, memory
-from midtrace.engines import Engine
+from midtrace.engines import VLLM_BY, Engine
 from midtrace.errors import InputError
 from midtrace.tables import write_json
 
@@ -70,14 +71,16 @@ def _found(address: Path, owner: Mapping[str, Any]) -> str | None:
     """The url of a server that is kept for this owner."""
     try:
         known = json.loads(address.read_text())
-    except (OSError, ValueError):
+        return known["url"] if known["owner"] == dict(owner) and is_alive(known["keeper"]) else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return known["url"] if known["owner"] == dict(owner) and is_alive(known["keeper"]) else None
 
 
 def _start(model: Mapping[str, Any], threads: int, machine: Mapping[str, Any], address: Path, log: Path, owner: Mapping[str, Any]) -> str:
+    if importlib.util.find_spec("vllm") is None:
+        raise InputError("config", "models.*.engine", "'vllm' cannot be imported (no such package)", VLLM_BY)
     address.unlink(missing_ok=True)
-    print(f"starting a server of {model['source']} for this run; it speaks in {log}", flush=True)
+    print(f"starting a server of {model['source']} for this run; it says in {log} what it does, or which GPUs it waits for", flush=True)
     asked = {"model": dict(model), "address": str(address), "threads": threads, "machine": dict(machine), "owner": dict(owner)}
     with log.open("w") as output:
         command = [sys.executable, "-m", "midtrace.serving"]
@@ -109,7 +112,7 @@ def is_alive(known: Mapping[str, Any]) -> bool:
 
 def keep(model: Mapping[str, Any], address: str, threads: int, machine: Mapping[str, Any], owner: Mapping[str, Any]) -> None:
     """Hold a server until its owner is gone; the body of the keeper."""
-    with _server(model, threads, machine) as (url, server):
+    with _server(model, threads, machine, owner) as (url, server):
         end = time.monotonic() + START_SECONDS
         while not _answers(url):
             if server.poll() is not None or not is_alive(owner) or time.monotonic() > end:
@@ -124,12 +127,12 @@ def keep(model: Mapping[str, Any], address: str, threads: int, machine: Mapping[
 
 
 @contextlib.contextmanager
-def _server(model: Mapping[str, Any], threads: int, machine: Mapping[str, Any]) -> Iterator[tuple[str, subprocess.Popen]]:
+def _server(model: Mapping[str, Any], threads: int, machine: Mapping[str, Any], owner: Mapping[str, Any]) -> Iterator[tuple[str, subprocess.Popen]]:
     """A vLLM server on a free port of this machine; it ends with the block, or with this process."""
     from midtrace.engines import vllm
 
     machine = {key: value for key, value in machine.items() if key not in memory.KEYS}
-    devices.claim(machine.get("tensor_parallel_size", 1))
+    devices.claim(machine.get("tensor_parallel_size", 1), wanted=lambda: is_alive(owner))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -28,6 +28,10 @@ USED_BY = {
 def check(config: Mapping[str, Any], where: object) -> None:
     """Refuse a config whose parts contradict each other; ``where`` is the file for messages."""
     _check_selections(config, where)
+    for name in dict.fromkeys([*selected(config, "benchmarks"), *config["interruptions"]["run"]]):
+        n, shards = config["benchmarks"].get(name, {}).get("n"), config["jobs"]["shards"]
+        if n is not None and n < shards:
+            raise InputError(where, "jobs.shards", f"is {shards}, but benchmark {name!r} has {n} items to share", f"at most {n}")
     _check_comparisons(config, where)
     for field in ("horizons", "fractions"):
         _check_increasing(config[field], where, field)

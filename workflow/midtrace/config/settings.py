@@ -12,9 +12,11 @@ from typing import Any
 
 from midtrace import wording
 from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, replicates, selected
+from midtrace.errors import InputError
 from midtrace.loaders import sources
 
-SMALL_FILE = 64 * 2**20  # files up to this size are hashed whole
+SMALL_FILE = 64 * 2**20  # files up to this size are hashed whole, larger ones at places all over them
+PLACES, PLACE = 512, 64 * 2**10
 REVISED = "+revised"  # benchmark name + this: the same items asked with their revised question; "+" occurs in no name of a config
 
 
@@ -27,28 +29,35 @@ def _sorted(value: Any) -> Any:
 
 @cache
 def folder_hash(folder: str) -> str:
-    """Hash of a model folder: whole small files, and size and first megabyte of large ones."""
+    """Hash of a model folder: its files by name and content (:func:`file_hash`)."""
     digest = hashlib.sha256()
     for path in sorted(p for p in Path(folder).iterdir() if p.suffix in {".json", ".safetensors", ".jinja", ".bin", ".gguf", ".model", ".txt"}):
-        if path.name in ("training.json", "measured.json"):
-            continue
-        size = path.stat().st_size
-        with path.open("rb") as handle:
-            digest.update(f"{path.name}:{size}:".encode() + handle.read(-1 if size <= SMALL_FILE else 2**20))
+        if path.name not in ("training.json", "measured.json"):
+            digest.update(f"{path.name}:{file_hash(str(path))}:".encode())
     return digest.hexdigest()[:16]
 
 
 @cache
 def file_hash(path: str) -> str:
-    """SHA-256 of a file, shortened; of a large one, of its size and its first and last megabyte."""
-    size = Path(path).stat().st_size
-    with open(path, "rb") as handle:
-        if size <= SMALL_FILE:
-            return hashlib.file_digest(handle, "sha256").hexdigest()[:16]
-        digest = hashlib.sha256(f"{size}:".encode() + handle.read(2**20))
-        handle.seek(-(2**20), 2)
-        digest.update(handle.read())
-        return digest.hexdigest()[:16]
+    """SHA-256 of a file, shortened; of a large one, of its size, its ends and 512 places all over it: weights that were trained on differ there.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
+    """
+    try:
+        size = Path(path).stat().st_size
+        with open(path, "rb") as handle:
+            if size <= SMALL_FILE:
+                return hashlib.file_digest(handle, "sha256").hexdigest()[:16]
+            digest = hashlib.sha256(f"{size}:".encode())
+            for place in range(PLACES):
+                handle.seek((size - PLACE) * place // (PLACES - 1))
+                digest.update(handle.read(PLACE))
+            return digest.hexdigest()[:16]
+    except OSError as error:
+        raise InputError(path, "file", f"cannot be read ({error.strerror})", "a file that is whole, not a link to nothing") from None
 
 
 def source_hash(path: str | None, revision: str | None) -> str | None:

@@ -68,6 +68,7 @@ class Engine(Protocol):
 
 
 ENGINES = ("transformers", "vllm", "server")
+VLLM_BY = "an environment with it (docs/engines.md, Install)"
 # Where and how an engine runs (models.*.machine): changes no result.
 MACHINE: dict[str, tuple[str, ...]] = {
     "transformers": memory.KEYS,

