@@ -40,13 +40,15 @@ def jobs_of(run: psutil.Process) -> list[tuple[psutil.Process, str]]:
     return found
 
 
-def job_seen(run: subprocess.Popen) -> str:
-    """Wait until a run has a job; its rule."""
+def job_seen(run: subprocess.Popen) -> str | None:
+    """Wait until a run has a job; its rule, or None where the run has come to its end."""
     deadline = time.monotonic() + 120
-    while not (found := jobs_of(psutil.Process(run.pid))):
-        assert run.poll() is None and time.monotonic() < deadline
+    while run.poll() is None:
+        assert time.monotonic() < deadline
+        if found := jobs_of(psutil.Process(run.pid)):
+            return found[0][1]
         time.sleep(0.1)
-    return found[0][1]
+    return None
 
 
 class Hunter(threading.Thread):
@@ -105,12 +107,17 @@ def test_fifty_kills_at_random_moments_change_nothing(undisturbed: Checkout, sec
     moments = random.Random(SEED)
     killed: Counter[str] = Counter()
     paid: set[str] = set()
-    for _ in range(WHOLE_RUNS):
+    runs = 0
+    while runs < WHOLE_RUNS:
         run = checkout.start(*BATCHES, config=FAULTS)
         rule = job_seen(run)
-        time.sleep(moments.random() * 2 * seconds[rule])
-        assert run.poll() is None, "the run came to its end in no time"
-        os.killpg(run.pid, signal.SIGKILL)
+        if rule is None:  # on a quick machine all is done before the last of them
+            break
+        # Within about one job's time: then a run gets few jobs further.
+        time.sleep(moments.random() * seconds[rule])
+        runs += run.poll() is None
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
         run.communicate()
         kept = checkout.paid()
         assert len(kept) == len(set(kept)) and paid <= set(kept), "what was finished is lost, or was computed twice"
@@ -121,12 +128,13 @@ def test_fifty_kills_at_random_moments_change_nothing(undisturbed: Checkout, sec
     killed += hunted(checkout, quota=quota, seconds=seconds, moments=moments)
     for _ in range(4):  # jobs that were too quick
         short = [rule for rule in seconds if not killed[rule]]
-        if not short and WHOLE_RUNS + sum(killed.values()) >= AT_LEAST:
+        if not short and runs + sum(killed.values()) >= AT_LEAST:
             break
         killed += hunted(checkout, "--forcerun", *(short or seconds), quota=quota, seconds=seconds, moments=moments)
-    print(f"killed: {WHOLE_RUNS} whole runs and, by rule, {dict(killed)}")
+    print(f"killed: {runs} whole runs and, by rule, {dict(killed)}")
+    assert runs >= 3
     assert set(killed) == set(seconds), "a rule was never hit"
-    assert WHOLE_RUNS + sum(killed.values()) >= AT_LEAST
+    assert runs + sum(killed.values()) >= AT_LEAST
 
     assert "Nothing to be done" in checkout.snakemake(config=FAULTS).text
     assert checkout.made() == undisturbed.made()

@@ -265,10 +265,8 @@ def describe(config: Mapping[str, Any], results: str | Path) -> str:
         lines.append(_line("  together", own))
     left = frame.filter(~pl.col("done"))
     whole, coming = (_size(float(part["bytes"].sum())) for part in (frame, left))
-    lines += [
-        "",
-        f"Engines: {starts(config, left):,} starts of a model at most (jobs: shards {config['jobs']['shards']}, engines {config['jobs']['engines']}).",
-    ]
+    jobs = config["jobs"]
+    lines += ["", f"Engines: {starts(config, left):,} starts of a model at most (jobs: shards {jobs['shards']}, engines {jobs['engines']})."]
     lines += ["", f"Disk: about {whole}, of which {coming} are still to come."]
     lines += ["", "Assumed (section plan of the config):", *(f"  {line}" for line in _assumptions(config))]
     return "\n".join(lines) + "\n"
@@ -310,7 +308,8 @@ def _assumptions(config: Mapping[str, Any]) -> Iterator[str]:
     yield f"{prompt:,.0f} tokens of a prompt (prompt_tokens), {answer:,.0f} of an answer after an interruption (answer_tokens)"
     for model in study_config.selected(config, "models"):
         decode, prefill = (plan["throughput"].get(model, {}).get(kind, plan[kind]) for kind in ("decode", "prefill"))
-        yield f"{model}: {decode:,.0f} tokens a second decoded and {prefill:,.0f} read by one engine (throughput, or decode and prefill); hours are those of one at a time"
+        speed = f"{decode:,.0f} tokens a second decoded and {prefill:,.0f} read by one engine"
+        yield f"{model}: {speed} (throughput, or decode and prefill); hours are those of one at a time"
     if study_config.judged(config):
         written, shown = config["judge"]["max_tokens"], config["judge"]["answer_tokens"]
         yield f"{JUDGE}: asked of every answer, {shown:,} tokens of it shown and {written:,} written, the most that is possible"
