@@ -134,12 +134,14 @@ def test_stage_targets_are_nested(fresh: Checkout) -> None:
     assert jobs[-1] == fresh.dry_run().jobs
 
 
-def test_the_slurm_profile_asks_for_gpus_in_engine_jobs_and_builds(fresh: Checkout) -> None:
+def test_the_slurm_profile_leaves_gpus_to_the_models_entry_and_builds(fresh: Checkout) -> None:
     profile = yaml.safe_load((ROOT / "profiles/slurm/profile.v9+.yaml").read_text())
     default = yaml.safe_load((ROOT / "profiles/default/profile.v9+.yaml").read_text())
     assert profile["executor"] == "slurm"
     assert profile["rerun-triggers"] == default["rerun-triggers"]
-    assert {rule for rule, resources in profile["set-resources"].items() if resources.get("gpu") == 1} == ENGINE_RULES
+    assert not [rule for rule, resources in profile["set-resources"].items() if "gpu" in resources]
+    shards = {f"{stage}_shard" for stage in ("traces", "probe", "continuations", "interruptions")}
+    assert set(profile["set-threads"]) == ENGINE_RULES | shards
     assert {"runtime", "mem_mb"} <= profile["default-resources"].keys()
     # The executor is a plugin that this environment may lack; all other options are Snakemake's.
     run = fresh.dry_run("--workflow-profile", "profiles/slurm", "--executor", "local")
