@@ -154,7 +154,7 @@ def batch_of_grader(wildcards):
 
 
 def loads(ruled):
-    """What the jobs of a rule load: (wildcards, place in the config, model entry); nothing where a server or item shards do."""
+    """What the jobs of a rule load, as (wildcards, place in the config, model entry). Nothing where a server or item shards do."""
     if "machine" not in ruled.params.keys() or (SHARDED and "receipts" in ruled.params.keys()):
         return []
     if "programs" in ruled.params.keys():  # it grades
@@ -234,7 +234,9 @@ def table_inputs(stage, key):
 
 def shard_unit(stage):
     """What a job of item shards works for, as a path: all tables of a model, or one table."""
-    return "{model}" if PER_MODEL else SHARD + "/{intervention}" * (stage == "interruptions")
+    if PER_MODEL:
+        return "{model}"
+    return f"{SHARD}/{{intervention}}" if stage == "interruptions" else SHARD
 
 
 def tables_of_unit(stage, wildcards):
