@@ -1,5 +1,5 @@
 """How long Snakemake takes to know what there is to do, as JSON lines: the biggest study (nine arms, eight replicates, two benchmarks, three
-models), by how its jobs are cut. ``build``: nothing is there and a dry run lists all jobs. ``nothing``: all is there, and a run finds that.
+models), by how its jobs are cut. ``build``: nothing is there and a dry run counts all jobs. ``nothing``: all is there, and a run finds that.
 
 Seconds by the clock and of CPU, and the largest memory. Files are empty and stand in a temporary folder: only names and times count here.
 """
@@ -55,7 +55,7 @@ def measure(jobs: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "study.yaml").write_text(yaml.safe_dump(study(jobs), sort_keys=False))
-        said, build = snakemake(folder, "--dry-run")
+        said, build = snakemake(folder, "--dry-run", "--quiet", "rules")
         total = int(re.findall(r"^total +(\d+)$", said, re.MULTILINE)[0])
         summary, _ = snakemake(folder, "--summary")
         files = [line.split("\t")[0] for line in summary.splitlines() if line.startswith("results/")]

@@ -51,9 +51,15 @@ def shards(folder, benchmarks=BENCHMARKS):
     ]
 
 
+@cache
+def made_settings(stage, module=study_config):
+    """The function of wildcards that makes the settings of a stage, once for each."""
+    return cache(partial(getattr(module, f"{stage}_settings"), config))
+
+
 def settings_of(stage, module=study_config):
     """A params function: the settings of a stage for the wildcards of a job."""
-    make = cache(partial(getattr(module, f"{stage}_settings"), config))
+    make = made_settings(stage, module)
 
     def settings(wildcards):
         return make(*wildcards)

@@ -186,10 +186,10 @@ def check_resources():
 
 # Of each stage of the engine: the folder of its tables, their settings, the script that makes one.
 ENGINE_STAGES = {
-    "traces": ("raw/traces", study_config.traces_settings, "generate_traces.py"),
-    "probe": ("readouts", study_config.probe_settings, "probe_cuts.py"),
-    "continuations": ("raw/continuations", study_config.continuation_settings, "continue_cuts.py"),
-    "interruptions": ("raw/interruptions", interruption_config.interruption_settings, "interrupt_traces.py"),
+    "traces": ("raw/traces", made_settings("traces"), "generate_traces.py"),
+    "probe": ("readouts", made_settings("probe"), "probe_cuts.py"),
+    "continuations": ("raw/continuations", made_settings("continuation"), "continue_cuts.py"),
+    "interruptions": ("raw/interruptions", made_settings("interruption", interruption_config), "interrupt_traces.py"),
 }
 
 
@@ -205,10 +205,9 @@ def engine_tables(stage):
     return {(*parts[:3], parts[3].removeprefix("r"), *parts[4:]): path for path, parts in names.items()}
 
 
-@cache
 def table_settings(stage, key):
     """The settings of a table."""
-    return ENGINE_STAGES[stage][1](config, *key)
+    return ENGINE_STAGES[stage][1](*key)
 
 
 @cache

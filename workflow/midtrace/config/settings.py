@@ -22,7 +22,7 @@ REVISED = "+revised"  # benchmark name + this: the same items asked with their r
 
 def _sorted(value: Any) -> Any:
     """Mappings in key order: another order in the config must not look like another config."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {key: _sorted(value[key]) for key in sorted(value)}
     return [_sorted(item) for item in value] if isinstance(value, list) else value
 
