@@ -12,18 +12,12 @@ def main(items: str, output: str, study: str, settings: dict, batch: int, engine
 if __name__ == "__main__":
     with logs.to_log(snakemake.log[0]):
         model = snakemake.params.settings["model"]
+        where = (snakemake.threads, snakemake.params.machine, snakemake.params.receipts, snakemake.params.service)
         main(
             snakemake.input.item_table,
             snakemake.output[0],
             snakemake.params.study,
             snakemake.params.settings,
             snakemake.resources.batch,
-            store.engine_of(
-                snakemake.output[0],
-                model,
-                snakemake.threads,
-                snakemake.params.machine,
-                snakemake.params.receipts,
-                snakemake.params.service,
-            ),
+            store.engine_of(snakemake.output[0], model, *where),
         )

@@ -12,6 +12,7 @@ def main(items: str, traces: str, output: str, study: str, settings: dict, batch
 if __name__ == "__main__":
     with logs.to_log(snakemake.log[0]):
         model = snakemake.params.settings["traces"]["model"]
+        where = (snakemake.threads, snakemake.params.machine, snakemake.params.receipts, snakemake.params.service)
         main(
             snakemake.input.item_table,
             snakemake.input.traces,
@@ -19,12 +20,5 @@ if __name__ == "__main__":
             snakemake.params.study,
             snakemake.params.settings,
             snakemake.resources.batch,
-            store.engine_of(
-                snakemake.output[0],
-                model,
-                snakemake.threads,
-                snakemake.params.machine,
-                snakemake.params.receipts,
-                snakemake.params.service,
-            ),
+            store.engine_of(snakemake.output[0], model, *where),
         )

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from builders import SHARED
 from checkout import ROOT, Checkout
-from test_interruptions import record, subject
+from interruptions import record, subject
 
 from midtrace import dialects, probe, prompts
 from midtrace.engines import GREEDY, GenerateRequest, ScoreRequest

@@ -1,0 +1,69 @@
+"""The section of interruptions in a config, and the items that they ask for."""
+
+import polars as pl
+import pytest
+from interruptions import SEVEN, study
+
+from midtrace import config as study_config
+from midtrace import interruption_config, items, tables
+from midtrace.errors import InputError
+
+BAD = {
+    "unknown intervention": (dict(run={"chains_update": ["hrad"]}), "'hrad' is not defined; allowed: hard"),
+    "unknown benchmark": (dict(run={"chain": ["hard"]}), "run.chain: is not defined"),
+    "an update that no item has": (dict(run={"chains": ["update"]}), "its items have none"),
+    "an empty text": (dict(interventions={"x": {"place": "inside", "text": ""}}), "interventions.x.text: is ''; allowed: some text"),
+    "white space": (dict(interventions={"x": {"place": "inside", "text": " \n"}}), "says nothing"),
+    "nothing inside": (dict(interventions={"x": {"place": "inside", "text": None}}), "nothing is inserted"),
+    "nothing in a dialect": (dict(interventions={"x": {"place": "turn", "text": "a", "dialects": {"qwen3": None}}}), "dialects.qwen3: is null"),
+    "unknown dialect": (dict(interventions={"x": {"place": "inside", "text": "a", "dialects": {"qwen": "b"}}}), "'qwen' is unknown"),
+    "unknown placeholder": (dict(interventions={"x": {"place": "inside", "text": "{updat}"}}), "{updat} is unknown"),
+    "update lost in a dialect": (dict(interventions={"x": {"place": "inside", "text": "{update}", "dialects": {"qwen3": "b"}}}), "in all texts"),
+    "a stem where none follows": (dict(interventions={"x": {"place": "inside", "text": "a", "stems": {}}}), "stems: place is inside"),
+    "unknown place": (dict(interventions={"x": {"place": "after", "text": "a"}}), "allowed: inside, close, turn"),
+    "a typo": (dict(fraction=[0.5]), "interruptions.fraction: unknown key"),
+    "fractions that fall": (dict(fractions=[0.5, 0.1]), "interruptions.fractions: 0.1 comes after"),
+    "unknown arm": (dict(arms=["plain"]), "'plain' is not defined"),
+    "unknown contrast": (dict(contrasts=[["hard", "sof"]]), "'sof' is not defined"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_config_names_the_key(name):
+    section, message = BAD[name]
+    with pytest.raises(InputError) as error:
+        study_config.validate(study(**section), "study.yaml")
+    assert message in str(error.value)
+
+
+def test_an_effort_is_demanded_where_the_dialect_needs_one():
+    raw = study()
+    raw["models"]["embedded"]["dialect"] = "gpt_oss"
+    with pytest.raises(InputError, match="needs one; allowed: low, medium, high"):
+        study_config.validate(raw, "study.yaml")
+    raw["models"]["embedded"] |= {"dialect": "qwen3", "date": "2025-01-01"}
+    with pytest.raises(InputError, match="states no date"):
+        study_config.validate(raw, "study.yaml")
+
+
+def test_an_added_intervention_changes_no_settings_of_another():
+    plain = study_config.validate(study(run={"chains_update": ["hard"]}), "a")
+    added = {"place": "inside", "text": "Draft: be quick."}
+    more = study_config.validate(study(run={"chains_update": ["hard", "draft"]}, interventions={"draft": added}), "a")
+    where = ("embedded", "chains_update", "baseline", 0, "hard")
+    assert interruption_config.interruption_settings(plain, *where) == interruption_config.interruption_settings(more, *where)
+    assert interruption_config.interruption_grading_settings(plain, *where) == interruption_config.interruption_grading_settings(more, *where)
+    assert set(more["interruptions"]["interventions"]) == {*SEVEN, "draft"}
+    assert interruption_config.bases(more) == ["chains_update"]
+    assert study_config.outcomes_settings(plain) == study_config.outcomes_settings(more)
+
+
+def test_revised_view_asks_the_revised_question():
+    benchmark = {"name": "toy", "loader": "chains_update", "answer_kind": "choice", "n": 6}
+    frame = items.load(benchmark, 3)
+    view = items.revised(frame, "toy")
+    assert view["question"].to_list() == frame["revised_question"].to_list() and view["answer"].to_list() == frame["stale_answer"].to_list()
+    assert view["item_id"].to_list() == [name.replace("toy/", "toy+revised/") for name in frame["item_id"]]
+    tables.conform(view, tables.Items, "view")
+    with pytest.raises(InputError, match="update: missing"):
+        items.revised(frame.with_columns(update=pl.lit(None, pl.String)), "toy")
