@@ -12,7 +12,7 @@ os.environ |= {"PYTHONPATH": os.pathsep.join(filter(None, [sys.path[0], os.envir
 
 from midtrace import codedigest
 from midtrace import config as study_config
-from midtrace.errors import WRITABLE, InputError
+from midtrace.errors import WRITABLE, InputError, require_filled
 
 if not workflow.config_settings.configfiles:
 
@@ -60,6 +60,10 @@ onstart:
     for folder in (RESULTS, LOGS):
         if os.path.isdir(folder) and not os.access(folder, os.W_OK):
             sys.exit(f"midtrace: error: {InputError(folder, 'folder', 'may not be written', WRITABLE)}")
+    try:
+        check_judge(workflow.dag.needrun_jobs())
+    except InputError as error:
+        sys.exit(f"midtrace: error: {error}")
 
 
 # A stage's target asks for every file up to there, not only for the last: one that was deleted is made again.

@@ -184,6 +184,14 @@ def check_resources():
         raise InputError("config", "jobs.engines", problem, "per_model, or fewer models at a time (run.models)")
 
 
+def check_judge(jobs):
+    """Refuse a judge whose commit is not chosen before the first job of a run that comes to it: hours later would be late."""
+    judges = (judge_of(job.wildcards) for job in jobs if "programs" in job.rule.params.keys())  # it grades
+    judge = next((judge for judge in judges if judge), None)
+    if judge and not os.path.isdir(judge["source"]):
+        require_filled(judge["revision"], "config", "judge.model.revision", f"the commit of {judge['source']} to run")
+
+
 # Of each stage of the engine: the folder of its tables, their settings, the script that makes one.
 ENGINE_STAGES = {
     "traces": ("raw/traces", made_settings("traces"), "generate_traces.py"),

@@ -77,6 +77,18 @@ def test_another_judge_regrades_what_it_grades_and_nothing_else(finished: Checko
     assert (run.rules >= GRADED) == reruns and bool(run.jobs) == reruns
 
 
+def test_a_judge_whose_commit_is_open_stops_a_run_before_its_first_job(tmp_path: Path) -> None:
+    checkout = Checkout.copied_to(tmp_path / "checkout")
+    checkout.edit_config(with_a_judge)
+    checkout.edit_config(lambda config: config["judge"]["model"].update(source="owner/judge", revision="FILL_IN"))
+    run = checkout.snakemake(check=False)
+    (line,) = run.errors
+    assert run.code and line.startswith("midtrace: error: config: judge.model.revision: is still FILL_IN; allowed: the commit of owner/judge to run")
+    assert not (checkout.folder / "results").exists()
+    assert checkout.snakemake("items").rules == {"sample_items"}, "which comes to no judge"
+    assert "judge" in checkout.snakemake("plan").text
+
+
 def test_graded_again_nothing_is_asked_again(finished: Checkout, tmp_path: Path) -> None:
     copy = finished.clone(tmp_path / "checkout")
     before, rows = sorted(copy.stored(TRACES)), pl.read_parquet(copy.folder / TRACES)
