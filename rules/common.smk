@@ -67,14 +67,18 @@ def settings_of(stage, module=study_config):
     return settings
 
 
+@cache
+def code_digest(script, engine):
+    """The digest of the code behind a script, for an engine."""
+    return codedigest.digest(f"{workflow.basedir}/scripts/{script}", engine)
+
+
 def code_of(script):
     """A params function: the digest of the code behind a rule, for the engine of its model."""
 
-    digest = cache(partial(codedigest.digest, f"{workflow.basedir}/scripts/{script}"))
-
     def code(wildcards):
         model = config["models"].get(wildcards.get("model"))
-        return digest(model and model["engine"])
+        return code_digest(script, model and model["engine"])
 
     return code
 

@@ -107,7 +107,7 @@ def graded_code_of(script):
 
     def code(wildcards):
         judge = judge_of(wildcards)
-        return codedigest.digest(f"{workflow.basedir}/scripts/{script}", judge and judge["engine"])
+        return code_digest(script, judge and judge["engine"])
 
     return code
 
@@ -221,7 +221,7 @@ def table_settings(stage, key):
 @cache
 def table_identity(stage, key):
     """A digest of what decides a table: settings and code."""
-    code = codedigest.digest(f"{workflow.basedir}/scripts/{ENGINE_STAGES[stage][2]}", config["models"][key[0]]["engine"])
+    code = code_digest(ENGINE_STAGES[stage][2], config["models"][key[0]]["engine"])
     text = json.dumps([table_settings(stage, key), code], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -67,6 +67,15 @@ def test_log_odds_are_exact_where_q_rounds_to_one():
     assert found.gold_log_odds == pytest.approx(80.0)
 
 
+def test_the_last_bits_of_a_batch_do_not_show():
+    """Two runs of a float64 model, with other company in the batch."""
+    logprobs = logs(0.2, 0.35, 0.15, 0.1)
+    nudged = [np.nextafter(value, side) for value, side in zip(logprobs, (0, -9, 0, -9), strict=True)]
+    found = read(np.array(nudged), ONE_EACH, list("ABCD"), "C")
+    assert found == read(np.array(logprobs), ONE_EACH, list("ABCD"), "C")
+    assert found.option_logprob == np.float32(found.option_logprob).tolist(), "what the table keeps says all"
+
+
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_what_cannot_be_read_is_an_error():
     with pytest.raises(ValueError, match=r"gold 'C' is none of the labels \['A', 'B'\]"):

@@ -106,9 +106,9 @@ def read(
     Returns
     -------
     Readout
-        Per option ``log p = log sum of p over its spellings``; mass = sum of p; ``q`` = p / mass; choice = argmax. Exact ties are broken by
-        a hash of ``key`` and the tied labels, which favours no letter. Brier = sum over options of (q - 1[gold])^2; log loss =
-        -ln q_gold; gold log-odds = ln(q_gold / (1 - q_gold)); both are infinite where they are (method, section 3).
+        Per option ``log p = log sum of p over its spellings``, rounded to float32, and all else from that: mass = sum of p; ``q`` = p / mass;
+        choice = argmax. Exact ties are broken by a hash of ``key`` and the tied labels, which favours no letter. Brier = sum over options of
+        (q - 1[gold])^2; log loss = -ln q_gold; gold log-odds = ln(q_gold / (1 - q_gold)); both are infinite where they are (method, section 3).
 
     Raises
     ------
@@ -117,7 +117,8 @@ def read(
     """
     if gold not in labels:
         raise ValueError(f"gold {gold!r} is none of the labels {list(labels)}")
-    option = np.array([np.logaddexp.reduce([float(logprobs[i]) for i in spellings[label]]) for label in labels])
+    exact = [np.logaddexp.reduce([float(logprobs[i]) for i in spellings[label]]) for label in labels]
+    option = np.float32(exact).astype(np.float64)  # as the table keeps it: the last bits of float64 depend on what else was in the batch
     total = float(np.logaddexp.reduce(option))
     if not math.isfinite(total):
         raise ValueError(f"no option has a finite log-probability: {option.tolist()}")
