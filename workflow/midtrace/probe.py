@@ -117,8 +117,8 @@ def read(
     """
     if gold not in labels:
         raise ValueError(f"gold {gold!r} is none of the labels {list(labels)}")
-    exact = [np.logaddexp.reduce([float(logprobs[i]) for i in spellings[label]]) for label in labels]
-    option = np.float32(exact).astype(np.float64)  # as the table keeps it: the last bits of float64 depend on what else was in the batch
+    option = np.array([np.logaddexp.reduce([float(logprobs[i]) for i in spellings[label]]) for label in labels])
+    option = option.astype(np.float32).astype(np.float64)  # as the table keeps it: the last bits of float64 depend on what else was in the batch
     total = float(np.logaddexp.reduce(option))
     if not math.isfinite(total):
         raise ValueError(f"no option has a finite log-probability: {option.tolist()}")
