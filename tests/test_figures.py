@@ -1,5 +1,7 @@
 """Figures: which there are, that none crashes on missing parts, that bytes repeat; tables for readers."""
 
+import errno
+import os
 from pathlib import Path
 
 import polars as pl
@@ -121,6 +123,19 @@ def test_files_repeat_byte_for_byte(made: Made):
             Path(path).unlink()
     assert read[0] == read[1]
     assert all(read[0])
+
+
+@pytest.mark.parametrize("extension", ["svg", "pdf", "png"])
+def test_a_full_disk_is_named_and_leaves_no_half_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extension: str):
+    def full(path: Path, content: bytes) -> None:
+        with path.open("wb") as handle:
+            handle.write(content[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(InputError, match=rf"one\.{extension}: file: cannot be written \(No space left on device\)"):
+        style.save(style.nothing(), [tmp_path / f"one.{extension}"])
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_figure_that_the_config_does_not_ask_for_is_refused(made: Made, tmp_path: Path):

@@ -2,12 +2,15 @@
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from midtrace.tables import whole
 
 WIDTH = 7.2  # inches: a page's text width, so that nine points stay nine points
 # Okabe and Ito: told apart with every common colour vision.
@@ -75,10 +78,12 @@ def new(height: float) -> Figure:
 def save(figure: Figure, paths: Iterable[str | Path]) -> None:
     """Write a figure, in the format that each file name ends in."""
     for path in map(Path, paths):
-        path.parent.mkdir(parents=True, exist_ok=True)
         extension = path.suffix[1:]
+        drawn = BytesIO()  # on a full disk matplotlib stumbles when it tidies up, and hides what was wrong
         with matplotlib.rc_context(RC):
-            figure.savefig(path, format=extension, metadata=METADATA[extension])
+            figure.savefig(drawn, format=extension, metadata=METADATA[extension])
+        with whole(path) as temporary:
+            temporary.write_bytes(drawn.getvalue())
 
 
 def nothing(text: str = "Nothing to draw: the study has no such rows.") -> Figure:
