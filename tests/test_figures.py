@@ -125,16 +125,28 @@ def test_files_repeat_byte_for_byte(made: Made):
     assert all(read[0])
 
 
-@pytest.mark.parametrize("extension", ["svg", "pdf", "png"])
-def test_a_full_disk_is_named_and_leaves_no_half_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extension: str):
-    def full(path: Path, content: bytes) -> None:
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten bytes go in, no more."""
+
+    def full(path: Path, content: bytes | str, **_: str) -> None:
         with path.open("wb") as handle:
-            handle.write(content[:10])
+            handle.write(content[:10].encode() if isinstance(content, str) else content[:10])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(InputError, match=rf"one\.{extension}: file: cannot be written \(No space left on device\)"):
-        style.save(style.nothing(), [tmp_path / f"one.{extension}"])
+    monkeypatch.setattr(Path, "write_text", full)
+
+
+@pytest.mark.parametrize("name", ["one.svg", "one.pdf", "one.png", "one.csv", "one.tex"])
+@pytest.mark.usefixtures("full_disk")
+def test_a_full_disk_is_named_and_leaves_no_half_a_file(tmp_path: Path, name: str):
+    write = {"csv": write_csv, "tex": write_tex}.get(name[-3:])
+    with pytest.raises(InputError, match=rf"{name}: file: cannot be written \(No space left on device\)"):
+        if write:
+            write(pl.DataFrame({"estimate": [0.5], "method": ["m"]}), tmp_path / name)
+        else:
+            style.save(style.nothing(), [tmp_path / name])
     assert not list(tmp_path.iterdir())
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import polars as pl
 
+from midtrace.tables import whole
+
 ESCAPES = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -53,7 +55,8 @@ def latex_number(value: float | int | bool | None) -> str:
 
 def write_csv(frame: pl.DataFrame, path: str | Path) -> None:
     """Write all columns at full precision; an empty table has its header."""
-    frame.write_csv(path)
+    with whole(path) as temporary:
+        temporary.write_text(frame.write_csv(), encoding="utf-8")
 
 
 def write_tex(frame: pl.DataFrame, path: str | Path) -> None:
@@ -83,4 +86,5 @@ def write_tex(frame: pl.DataFrame, path: str | Path) -> None:
     lines.append(r"\end{longtable}")
     if methods:
         lines.append(rf"\noindent\footnotesize Intervals: {latex_escape('; '.join(methods))}.\normalsize")
-    Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with whole(path) as temporary:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")

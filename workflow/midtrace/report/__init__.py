@@ -74,9 +74,8 @@ def run(
         Name of the study; see :func:`midtrace.config.report_settings`.
     """
     context = gather(decomposition, inputs, figures, study, settings)
-    path = Path(output)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(context), encoding="utf-8")
+    with tables.whole(output) as temporary:
+        temporary.write_text(render(context), encoding="utf-8")
 
 
 def render(context: Mapping[str, Any]) -> str:
