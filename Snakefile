@@ -12,7 +12,7 @@ os.environ |= {"PYTHONPATH": os.pathsep.join(filter(None, [sys.path[0], os.envir
 
 from midtrace import codedigest
 from midtrace import config as study_config
-from midtrace.errors import WRITABLE, InputError, require_filled
+from midtrace.errors import WRITABLE, InputError
 
 if not workflow.config_settings.configfiles:
 

@@ -5,7 +5,7 @@ import os
 
 from snakemake.iocontainers import InputFiles, Wildcards
 
-from midtrace import devices, memory, serving
+from midtrace import devices, memory, serving, vocabulary
 
 SHARDS = config["jobs"]["shards"]
 PER_MODEL = config["jobs"]["engines"] == "per_model"
@@ -38,7 +38,7 @@ def service_of(wildcards, threads):
 
 
 def env_of(model):
-    """The conda environment that holds the engine of a model entry; a served model needs none of its own."""
+    """The conda environment that holds the engine of a model entry; a job that asks a running server needs a vocabulary only."""
     return f"{workflow.basedir}/envs/{'vllm' if model['engine'] == 'vllm' else 'transformers'}.yaml"
 
 
@@ -188,8 +188,8 @@ def check_judge(jobs):
     """Refuse a judge whose commit is not chosen before the first job of a run that comes to it: hours later would be late."""
     judges = (judge_of(job.wildcards) for job in jobs if "programs" in job.rule.params.keys())  # it grades
     judge = next((judge for judge in judges if judge), None)
-    if judge and not os.path.isdir(judge["source"]):
-        require_filled(judge["revision"], "config", "judge.model.revision", f"the commit of {judge['source']} to run")
+    if judge:
+        vocabulary.require_commit(judge)
 
 
 # Of each stage of the engine: the folder of its tables, their settings, the script that makes one.

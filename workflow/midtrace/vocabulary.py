@@ -14,12 +14,17 @@ def field_of(model: Mapping[str, Any], key: str) -> str:
     return f"models.{model['name']}.{key}" if "name" in model else f"judge.model.{key}"
 
 
+def require_commit(model: Mapping[str, Any]) -> None:
+    """Refuse a model entry of a hub whose commit is not chosen yet; see :func:`midtrace.errors.require_filled`."""
+    if not Path(model["source"]).is_dir():
+        require_filled(model.get("revision"), "config", field_of(model, "revision"), f"the commit of {model['source']} to run")
+
+
 def load_tokenizer(model: Mapping[str, Any]) -> Any:
     """The Transformers tokenizer of a model entry."""
     from transformers import AutoTokenizer
 
-    if not Path(model["source"]).is_dir():
-        require_filled(model.get("revision"), "config", field_of(model, "revision"), f"the commit of {model['source']} to run")
+    require_commit(model)
     try:
         return AutoTokenizer.from_pretrained(model["source"], revision=model.get("revision"))
     except (OSError, ValueError) as error:
