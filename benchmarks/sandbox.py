@@ -12,8 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from midtrace import sandbox
-from midtrace.grading import code
+from midtrace.grading import code, sandbox
 
 PROGRAM = "print(2 * int(input()))"
 ANSWER = f"```python\n{PROGRAM}\n```"

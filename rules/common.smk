@@ -3,7 +3,7 @@ import re
 from functools import cache, partial
 from pathlib import Path
 
-from midtrace import interruption_config
+from midtrace.config import interruptions as interruption_config
 from midtrace.figures import catalogue
 from midtrace.tables import DECOMPOSITION as TABLES
 from midtrace.tables import INTERRUPTIONS as INTERRUPTION_TABLES

@@ -1,10 +1,11 @@
 """Draw the figures of interruptions."""
 
-from midtrace import interruption_figures, logs
+from midtrace import logs
+from midtrace.figures import interruptions as interruption_figures
 
 
 def main(tables: dict[str, str], folder: str) -> None:
-    """See :func:`midtrace.interruption_figures.run`."""
+    """See :func:`midtrace.figures.interruptions.run`."""
     interruption_figures.run(tables, folder)
 
 

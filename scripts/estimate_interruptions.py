@@ -1,10 +1,11 @@
 """Write the tables of estimates of interruptions."""
 
-from midtrace import interruption_estimates, logs
+from midtrace import logs
+from midtrace.interruptions import estimates as interruption_estimates
 
 
 def main(shards: list[str], traces: list[str], outputs: dict[str, str], study: str, settings: dict) -> None:
-    """See :func:`midtrace.interruption_estimates.run`."""
+    """See :func:`midtrace.interruptions.estimates.run`."""
     interruption_estimates.run(shards, traces, outputs, study, settings)
 
 

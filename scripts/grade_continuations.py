@@ -1,6 +1,7 @@
 """Read and grade continuations and compare them with the probe."""
 
-from midtrace import answers, grading, logs
+from midtrace import grading, logs
+from midtrace.grading import answers
 
 
 def main(
@@ -15,7 +16,7 @@ def main(
     programs: grading.Programs | None = None,
     judge: grading.Judge | None = None,
 ) -> None:
-    """See :func:`midtrace.answers.grade_continuations`."""
+    """See :func:`midtrace.grading.answers.grade_continuations`."""
     answers.grade_continuations(items, traces, cuts, raw, readouts, output, study, settings, programs, judge)
 
 

@@ -1,6 +1,7 @@
 """Read and grade the answers of interrupted traces."""
 
-from midtrace import grading, interruption_grading, logs
+from midtrace import grading, logs
+from midtrace.interruptions import grade as interruption_grading
 
 
 def main(
@@ -14,7 +15,7 @@ def main(
     programs: grading.Programs | None = None,
     judge: grading.Judge | None = None,
 ) -> None:
-    """See :func:`midtrace.interruption_grading.run`."""
+    """See :func:`midtrace.interruptions.grade.run`."""
     interruption_grading.run(items, fresh, traces, raw, output, study, settings, programs, judge)
 
 

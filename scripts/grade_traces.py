@@ -1,6 +1,7 @@
 """Read and grade the natural answers of raw traces."""
 
-from midtrace import answers, grading, logs
+from midtrace import grading, logs
+from midtrace.grading import answers
 
 
 def main(
@@ -12,7 +13,7 @@ def main(
     programs: grading.Programs | None = None,
     judge: grading.Judge | None = None,
 ) -> None:
-    """See :func:`midtrace.answers.grade_traces`."""
+    """See :func:`midtrace.grading.answers.grade_traces`."""
     answers.grade_traces(raw, items, output, study, settings, programs, judge)
 
 

@@ -1,12 +1,13 @@
 """Interrupt the traces of an arm and replicate with one intervention."""
 
-from midtrace import interruption, logs, store
+from midtrace import logs, store
 from midtrace.engines import Engine
+from midtrace.interruptions import interrupt
 
 
 def main(items: str, traces: str, output: str, study: str, settings: dict, batch: int, engine: Engine) -> None:
-    """See :func:`midtrace.interruption.run`."""
-    interruption.run(items, traces, output, study, settings, batch, engine)
+    """See :func:`midtrace.interruptions.interrupt.run`."""
+    interrupt.run(items, traces, output, study, settings, batch, engine)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,9 @@ import yaml
 from builders import ROOT
 
 from midtrace import config as study_config
-from midtrace import dialects, interruption, interruption_config
+from midtrace import dialects
+from midtrace.config import interruptions as interruption_config
+from midtrace.interruptions import interrupt
 
 SEVEN = ("hard", "force_answer", "soft", "update", "update_guided", "soft_user", "update_user")
 ITEM = {"item_id": "toy/1", "question": "What is 2 + 2?", "options": ["3", "4"], "answer": "B", "answer_kind": "choice"}
@@ -45,11 +47,11 @@ def trace_of(tokenizer, dialect: dialects.Dialect, prompt=(7, 8), **changes) -> 
     return found | changes
 
 
-def subject(tokenizer, dialect_name: str, intervention: dict, trace: dict | None = None, context: int | None = None) -> interruption.Inputs:
+def subject(tokenizer, dialect_name: str, intervention: dict, trace: dict | None = None, context: int | None = None) -> interrupt.Inputs:
     dialect = dialects.get(dialect_name)
     trace = trace or trace_of(tokenizer, dialect)
     cuts = {"fractions": FRACTIONS, "sentences": [], "tokens": []}
     settings = {"intervention": intervention, "cuts": cuts, "max_tokens": 50, "probe": None, "traces": {"seed": 5}}
     name = trace["trace_id"]
-    found = {name: list(interruption.cuts_for(trace, cuts, tokenizer))}
-    return interruption.Inputs(settings, {"1": ITEM}, {name: trace}, found, tokenizer, dialect, [0], context, {}, [])
+    found = {name: list(interrupt.cuts_for(trace, cuts, tokenizer))}
+    return interrupt.Inputs(settings, {"1": ITEM}, {name: trace}, found, tokenizer, dialect, [0], context, {}, [])

@@ -4,9 +4,9 @@ import polars as pl
 import pytest
 from builders import Study
 
-from midtrace import answers, tables
+from midtrace import tables
 from midtrace.errors import InputError
-from midtrace.grading import grade
+from midtrace.grading import answers, grade
 from midtrace.prompts import labels
 
 

@@ -11,8 +11,8 @@ from builders import SHARED, benchmark_entry
 from test_drawing import largest_remainders
 
 from midtrace import dialects, items, prompts, tables, wording
-from midtrace.drawing import turns
 from midtrace.grading import grade, grade_math, parse_choice
+from midtrace.loaders.draw import turns
 from midtrace.prompts import labels
 
 

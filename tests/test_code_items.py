@@ -12,9 +12,10 @@ import pytest
 from builders import small_config
 from test_sandbox import needs_bubblewrap
 
-from midtrace import answers, grading, items, tables
 from midtrace import config as study_config
+from midtrace import grading, items, tables
 from midtrace.errors import InputError
+from midtrace.grading import answers
 
 DOUBLE = "print(2 * int(input()))"
 ANSWERS = {

@@ -64,7 +64,7 @@ def test_code_that_makes_traces_changes_their_digest(package, module):
     "module",
     [
         "grading/choice.py",
-        "answers.py",
+        "grading/answers.py",
         "estimands/contrasts.py",
         "decomposition/__init__.py",
         "inference/bootstrap.py",
@@ -99,7 +99,7 @@ def test_the_engine_decides_which_engine_counts(package):
     assert digest(package, engine="fake") == free
 
 
-@pytest.mark.parametrize("module", ["grading/choice.py", "grading/code.py", "sandbox.py", "harness.py"])
+@pytest.mark.parametrize("module", ["grading/choice.py", "grading/code.py", "grading/sandbox.py", "grading/harness.py"])
 def test_a_better_parser_repeats_only_the_grading(package, module):
     scripts = ("sample_items", "generate_traces", "continue_cuts", "probe_cuts", "cut_traces", "grade_traces", "grade_continuations")
     before = {script: digest(package, script) for script in scripts}

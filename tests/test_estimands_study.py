@@ -5,7 +5,8 @@ import polars as pl
 import pytest
 from statsmodels.duration.survfunc import SurvfuncRight
 
-from midtrace import decomposition, estimands, simulation, survival, tables
+from midtrace import decomposition, estimands, simulation, tables
+from midtrace.estimands import survival
 from midtrace.inference import resample_weights
 from midtrace.outcomes import outcomes
 

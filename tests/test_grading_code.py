@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_sandbox import needs_bubblewrap, ours, settles
 
-from midtrace import sandbox
 from midtrace.errors import InputError
-from midtrace.grading import code
+from midtrace.grading import code, sandbox
 
 LIMITS = sandbox.Limits(seconds=1, memory_mb=512, output_mb=4)
 DOUBLE = "print(2 * int(input()))"

@@ -8,11 +8,13 @@ import pytest
 import yaml
 from builders import item_files, small_config, walker
 
-from midtrace import answers, importing, items, probe, prompts, replay, tables
 from midtrace import config as study_config
+from midtrace import items, probe, prompts, replay, tables
 from midtrace.dialects import EMBEDDED
 from midtrace.errors import InputError
-from midtrace.foreign import Run, read_items, read_runs
+from midtrace.external import importing
+from midtrace.external.formats import Run, read_items, read_runs
+from midtrace.grading import answers
 
 REASONING = "\n1 plus 2 is 3.\n"
 ANSWER = "\n\nAnswer: D"

@@ -5,7 +5,8 @@ import pytest
 from interruptions import SEVEN, study
 
 from midtrace import config as study_config
-from midtrace import interruption_config, items, tables
+from midtrace import items, tables
+from midtrace.config import interruptions as interruption_config
 from midtrace.errors import InputError
 
 BAD = {

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from interruptions import demo
 
-from midtrace import interruption_estimates
+from midtrace.interruptions import estimates as interruption_estimates
 
 
 def interrupted(rows):

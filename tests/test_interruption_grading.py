@@ -3,7 +3,8 @@
 import pytest
 from interruptions import ITEM, demo, record
 
-from midtrace import grading, interruption_grading
+from midtrace import grading
+from midtrace.interruptions import grade as interruption_grading
 
 FRESH_PROGRAM = "```python\n# Double it.\nprint(2 * int(input()))\n```"
 

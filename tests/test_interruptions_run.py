@@ -18,9 +18,12 @@ import yaml
 from builders import item_files
 
 from midtrace import config as study_config
-from midtrace import interruption, interruption_config, interruption_figures, prompts, store, tables
+from midtrace import prompts, store, tables
+from midtrace.config import interruptions as interruption_config
 from midtrace.engines import GREEDY, GenerateRequest
 from midtrace.errors import InputError
+from midtrace.figures import interruptions as interruption_figures
+from midtrace.interruptions import interrupt
 
 ROOT = Path(__file__).parents[1]
 SILENT = {"silent": {"place": "close", "text": None}, "silent_forced": {"place": "close", "text": None, "stems": {}}}
@@ -116,7 +119,7 @@ def test_another_batch_gives_the_same_rows(study, engine, tmp_path):
     folder, config = study
     settings = interruption_config.interruption_settings(config, "embedded", "chains_update", "baseline", 0, "hard")
     item_table = folder / "items/chains_update.parquet"
-    interruption.run(item_table, raw_traces(folder, "chains_update"), tmp_path / "again.parquet", "small", settings, 1, engine)
+    interrupt.run(item_table, raw_traces(folder, "chains_update"), tmp_path / "again.parquet", "small", settings, 1, engine)
     assert pl.read_parquet(tmp_path / "again.parquet").equals(pl.read_parquet(folder / "raw/hard.parquet"))
 
 
@@ -135,7 +138,7 @@ def test_greedy_hard_answers_as_the_continuation_of_the_same_cut(study, engine):
     agree = []
     settings = {name: interruption_config.interruption_settings(config, "embedded", "chains_update", "baseline", 0, name) for name in SILENT}
     hard, forced = (
-        interruption.Inputs.read(folder / "items/chains_update.parquet", raw_traces(folder, "chains_update"), settings[name]) for name in SILENT
+        interrupt.Inputs.read(folder / "items/chains_update.parquet", raw_traces(folder, "chains_update"), settings[name]) for name in SILENT
     )
     for name in hard.traces:
         trace = hard.traces[name]

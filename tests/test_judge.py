@@ -7,12 +7,14 @@ import polars as pl
 import pytest
 from builders import MODEL, Study, item, item_files, small_config
 
-from midtrace import answers, continuation, dialects, generation, grading, interruption_grading, items, replay, tables, wording
 from midtrace import config as study_config
+from midtrace import continuation, dialects, generation, grading, items, replay, tables, wording
 from midtrace.engines import Generation
 from midtrace.errors import InputError
 from midtrace.estimands import judging
+from midtrace.grading import answers
 from midtrace.grading.judge import Judge, Verdict
+from midtrace.interruptions import grade as interruption_grading
 from midtrace.store import StoredEngine
 
 ENTRY = {"source": str(MODEL), "revision": None, "dialect": "embedded", "effort": None, "date": None, "engine": "transformers", "dtype": "float64"}

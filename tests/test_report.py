@@ -9,10 +9,10 @@ import pytest
 from builders import benchmark_entry, item_files
 from report_study import GATED, HOSTILE, Made, make
 
-from midtrace import captions, example, items, report, tables, verdicts
+from midtrace import items, report, tables, verdicts
 from midtrace.errors import InputError
 from midtrace.figures import catalogue, run
-from midtrace.report import checks, provenance
+from midtrace.report import captions, checks, example, provenance
 from midtrace.report import interruptions as report_interruptions
 from midtrace.verdicts import Estimate, Headline
 

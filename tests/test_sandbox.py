@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from midtrace import harness, sandbox
 from midtrace.errors import InputError
+from midtrace.grading import harness, sandbox
 
 LIMITS = sandbox.Limits(seconds=1, memory_mb=512, output_mb=4)
 
@@ -279,7 +279,7 @@ class TestAttacks:
 
 _RUNNER = """
 import sys
-from midtrace import sandbox
+from midtrace.grading import sandbox
 print(sandbox.run(sys.argv[1], "", sandbox.Limits(seconds=1, memory_mb=512, output_mb=4)).problem)
 """
 

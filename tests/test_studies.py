@@ -8,7 +8,8 @@ import yaml
 from builders import ROOT
 
 from midtrace import config as study_config
-from midtrace import interruption_config, items, plan, vocabulary
+from midtrace import items, plan, vocabulary
+from midtrace.config import interruptions as interruption_config
 from midtrace.errors import FILL_IN, InputError
 
 FOLDER = ROOT / "config" / "studies"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midtrace.survival import completion_curve, restricted_mean, summary
+from midtrace.estimands.survival import completion_curve, restricted_mean, summary
 
 # Five runs: done at 2, done at 4, censored at 4, done at 6, censored at 8.
 LENGTHS, COMPLETED = np.array([2, 4, 4, 6, 8]), np.array([True, True, False, True, False])

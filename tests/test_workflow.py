@@ -18,7 +18,8 @@ import yaml
 from checkout import ANALYSIS, ENGINE_RULES, ROOT, SMALL, Checkout
 
 from midtrace import config as study_config
-from midtrace import interruption_config, tables
+from midtrace import tables
+from midtrace.config import interruptions as interruption_config
 
 pytestmark = pytest.mark.slow
 

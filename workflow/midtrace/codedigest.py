@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent
 # Change where and how a job runs, how files are stored, logged or resumed, or refuse input; never what a result is.
 NEUTRAL = {
     *("errors", "logs", "tables", "store", "shard", "shards", "serving"),
-    *("devices", "memory", "codedigest", "config", "interruption_config"),
+    *("devices", "memory", "codedigest", "config"),
 }
 
 

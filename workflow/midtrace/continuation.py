@@ -1,4 +1,4 @@
-"""Stage 5: raw continuations: what the model writes after a cut. Answers are read in :mod:`midtrace.answers`."""
+"""Stage 5: raw continuations: what the model writes after a cut. Answers are read in :mod:`midtrace.grading.answers`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Stage 2: raw traces of an arm and replicate: token ids as sampled, split by ids. Answers are read in :mod:`midtrace.answers`."""
+"""Stage 2: raw traces of an arm and replicate: token ids as sampled, split by ids. Answers are read in :mod:`midtrace.grading.answers`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

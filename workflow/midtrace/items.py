@@ -10,9 +10,9 @@ import polars as pl
 
 from midtrace import tables
 from midtrace.config import REVISED
-from midtrace.drawing import draw
 from midtrace.errors import InputError, require_filled
 from midtrace.loaders import LOADERS, Loader, UnusableError, sources
+from midtrace.loaders.draw import draw
 from midtrace.prompts import labels
 from midtrace.seeds import stable_hash
 

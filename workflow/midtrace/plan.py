@@ -15,8 +15,9 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from midtrace import config as study_config
-from midtrace import interruption_config, tables
+from midtrace import tables
 from midtrace.config import REVISED
+from midtrace.config import interruptions as interruption_config
 from midtrace.errors import InputError
 
 STAGES = ("traces", "cuts", "probes", "continuations", "interruptions", "controls", "verdicts")

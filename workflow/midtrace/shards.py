@@ -11,8 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from midtrace import continuation, generation, interruption, probe
+from midtrace import continuation, generation, probe
 from midtrace.engines import Engine
+from midtrace.interruptions import interrupt
 from midtrace.shard import Shard
 from midtrace.store import StoredEngine, load
 from midtrace.tables import write_json
@@ -31,7 +32,7 @@ STAGES = {
     "traces": Stage(generation.Inputs.read, generation.rows, lambda settings: settings),
     "probe": Stage(probe.Inputs.read, probe.rows, lambda settings: settings["replay"]["traces"]),
     "continuations": Stage(probe.Inputs.read, continuation.rows, lambda settings: settings["replay"]["traces"]),
-    "interruptions": Stage(interruption.Inputs.read, interruption.rows, lambda settings: settings["traces"]),
+    "interruptions": Stage(interrupt.Inputs.read, interrupt.rows, lambda settings: settings["traces"]),
 }
 
 

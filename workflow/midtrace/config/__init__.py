@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 
 from midtrace import wording
+from midtrace.config import interruptions
 from midtrace.config.checks import check
 from midtrace.config.reading import conform, read_yaml, schema
 from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, replicates, selected
@@ -51,6 +52,7 @@ __all__ = [
     "graded",
     "graded_continuation_settings",
     "graded_traces_settings",
+    "interruptions",
     "items_settings",
     "judge_settings",
     "judged",
@@ -108,7 +110,5 @@ def validate(config: Any, where: object) -> dict[str, Any]:
     config = conform(config, where)
     config["arms"] = {name: wording.arm(name, record, where) for name, record in config["arms"].items()}
     check(config, where)
-    from midtrace import interruption_config  # it builds on this module
-
-    interruption_config.check(config, where)
+    interruptions.check(config, where)
     return config

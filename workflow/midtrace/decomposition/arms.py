@@ -5,8 +5,9 @@ from typing import Any
 
 import polars as pl
 
-from midtrace import estimands, survival
+from midtrace import estimands
 from midtrace.decomposition.estimates import bootstrap_settings, with_intervals
+from midtrace.estimands import survival
 from midtrace.inference import duplicate_replicates
 
 

@@ -1,4 +1,4 @@
-"""Reasoning lengths of pairs (method, 4.1); completion curves are in :mod:`midtrace.survival`."""
+"""Reasoning lengths of pairs (method, 4.1); completion curves are in :mod:`midtrace.estimands.survival`."""
 
 from collections.abc import Sequence
 

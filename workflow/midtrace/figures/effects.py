@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from midtrace.estimands import TERMINATION
+from midtrace.estimands.survival import completion_curve
 from midtrace.figures import style
 from midtrace.figures.parts import Parts, band, bars, chance_line, drawn, legend, terminal_readouts
-from midtrace.survival import completion_curve
 
 READOUTS = {"terminal": "Y", "symmetric": "Y_sym", "terminal_continuation": "Y by continuation"}
 

@@ -14,7 +14,7 @@ from midtrace.grading.choice import parse_choice
 from midtrace.grading.code import extract_program, grade_code, grade_programs
 from midtrace.grading.free_form import grade_math, parse_math
 from midtrace.grading.judge import SAME, Judge, Verdict
-from midtrace.sandbox import Limits
+from midtrace.grading.sandbox import Limits
 
 __all__ = [
     "Grade",

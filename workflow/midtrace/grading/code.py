@@ -11,10 +11,10 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from midtrace import sandbox
 from midtrace.errors import InputError
+from midtrace.grading import sandbox
+from midtrace.grading.sandbox import Limits
 from midtrace.logs import Progress
-from midtrace.sandbox import Limits
 
 TOLERANCE = 1e-6  # relative or absolute, where a fraction is expected
 UNPARSED = "no code block"
@@ -118,7 +118,7 @@ def fault_of(program: str, tests: Sequence[Mapping[str, Any]], limits: Limits | 
     tests
         Rows of the tests table (:class:`midtrace.tables.ItemTests`) of one item, at least one.
     limits, kind
-        See :func:`midtrace.sandbox.run`.
+        See :func:`midtrace.grading.sandbox.run`.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def grade_programs(
     tests_of
         From an item to its tests. It is asked again for an item that comes back later: at most ``workers`` items' tests are held.
     limits, kind
-        See :func:`midtrace.sandbox.run`.
+        See :func:`midtrace.grading.sandbox.run`.
     workers
         Programs at a time. A machine resource: it decides no grade.
 
@@ -170,7 +170,7 @@ def grade_programs(
     Raises
     ------
     InputError
-        If this machine cannot isolate programs, see :func:`midtrace.sandbox.check`; or for an item without tests.
+        If this machine cannot isolate programs, see :func:`midtrace.grading.sandbox.check`; or for an item without tests.
     """
     sandbox.check(kind)
     if kind == "none":

@@ -9,10 +9,10 @@ from typing import Any
 import jinja2
 import polars as pl
 
-from midtrace import __version__, captions, example, tables, verdicts
+from midtrace import __version__, tables, verdicts
 from midtrace.figures import catalogue
 from midtrace.figures.run import chance_level, read_decomposition, read_runs
-from midtrace.report import interruptions
+from midtrace.report import captions, example, interruptions
 from midtrace.report.checks import (
     agreement_rows,
     control_rows,

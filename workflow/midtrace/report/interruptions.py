@@ -6,7 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from midtrace import interruption_figures, tables, verdicts
+from midtrace import tables, verdicts
+from midtrace.figures import interruptions as interruption_figures
 from midtrace.report.checks import judge_rows
 
 QUESTIONS = {

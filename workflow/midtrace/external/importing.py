@@ -4,8 +4,8 @@ Usage
 -----
 ::
 
-    python -m midtrace.importing items  --format lm-eval samples.jsonl --output data/items.jsonl
-    python -m midtrace.importing traces --format inspect log.eval --config config/studies/mine.yaml --model M --benchmark B --arm A
+    python -m midtrace import items  --format lm-eval samples.jsonl --output data/items.jsonl
+    python -m midtrace import traces --format inspect log.eval --config config/studies/mine.yaml --model M --benchmark B --arm A
 
 ``items`` writes a file for ``loader: file``. ``traces`` needs the items table of the study (``snakemake items``) and writes
 ``results/{study}/raw/traces/{model}/{benchmark}/{arm}/r{replicate}.parquet`` for every replicate of the study that the logs hold. Formats:
@@ -26,7 +26,7 @@ from midtrace import config as study_config
 from midtrace import dialects, prompts, tables
 from midtrace.engines import GenerateRequest, Generation
 from midtrace.errors import InputError
-from midtrace.foreign import FORMATS, Run, read_items, read_runs
+from midtrace.external.formats import FORMATS, Run, read_items, read_runs
 from midtrace.generation import trace_row
 from midtrace.vocabulary import load_tokenizer, tokenizer_hash
 
@@ -42,7 +42,7 @@ def import_traces(
     Parameters
     ----------
     runs
-        Runs as read by :func:`midtrace.foreign.read_runs`, of any items and replicates; those of this study's items and of the replicate in
+        Runs as read by :func:`midtrace.external.formats.read_runs`, of any items and replicates; those of this study's items and of the replicate in
         ``settings`` are taken.
     items
         The items table of the study.
@@ -153,7 +153,7 @@ def run(
     Parameters
     ----------
     sources, kind
-        Logs and their format, a key of :data:`midtrace.foreign.FORMATS`.
+        Logs and their format, a key of :data:`midtrace.external.formats.FORMATS`.
     config_file
         The study.
     model, benchmark, arm
@@ -196,7 +196,7 @@ def run(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; see the module's docstring."""
-    parser = argparse.ArgumentParser(prog="python -m midtrace.importing", description="Bring finished runs of other tools into a study.")
+    parser = argparse.ArgumentParser(prog="python -m midtrace import", description="Bring finished runs of other tools into a study.")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (("items", "write an items file for `loader: file` from logs"), ("traces", "write raw traces of an arm from logs")):
         command = commands.add_parser(name, help=text)
@@ -220,7 +220,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"midtrace: error: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

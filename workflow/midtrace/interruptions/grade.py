@@ -124,7 +124,7 @@ def grade_row(
     fresh
         The trace on the whole question with the same item, arm and replicate; None if it is missing.
     settings
-        See :func:`midtrace.interruption_config.interruption_grading_settings`.
+        See :func:`midtrace.config.interruptions.interruption_grading_settings`.
     grade
         Of the answer.
     stale
@@ -184,7 +184,7 @@ def run(
     output
         The interruptions table to write.
     study, settings
-        Name of the study; see :func:`midtrace.interruption_config.interruption_grading_settings`.
+        Name of the study; see :func:`midtrace.config.interruptions.interruption_grading_settings`.
     programs
         For a benchmark of code.
     judge

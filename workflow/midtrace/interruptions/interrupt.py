@@ -1,4 +1,4 @@
-"""Interruptions: cut a finished trace, insert something, let the model go on. Answers are read in :mod:`midtrace.interruption_grading`.
+"""Interruptions: cut a finished trace, insert something, let the model go on. Answers are read in :mod:`midtrace.interruptions.grade`.
 
 The context of a continuation is the stored prompt ids, the stored output ids up to the cut, and the ids of the insertion, which are tokenised
 on their own. What is said is always ordinary text; only the dialect's own strings hold markers.
@@ -144,7 +144,7 @@ def run(
     output
         The raw interruptions to write.
     study, settings
-        Name of the study; see :func:`midtrace.interruption_config.interruption_settings`.
+        Name of the study; see :func:`midtrace.config.interruptions.interruption_settings`.
     batch
         Traces per batch.
     engine

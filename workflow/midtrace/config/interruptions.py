@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from midtrace import config as study_config
-from midtrace.config import REVISED
+from midtrace.config import selection, settings
 from midtrace.config.checks import check_efforts
+from midtrace.config.settings import REVISED
 from midtrace.dialects import DIALECTS
 from midtrace.errors import InputError
 from midtrace.loaders import LOADERS
@@ -33,13 +33,13 @@ def interventions(config: Mapping[str, Any], benchmark: str | None = None) -> li
 
 def arms(config: Mapping[str, Any]) -> list[str]:
     """Arms whose runs are interrupted, in the order of the registry."""
-    chosen = config["interruptions"]["arms"] or study_config.arms(config)
+    chosen = config["interruptions"]["arms"] or selection.arms(config)
     return [arm for arm in config["arms"] if arm in chosen]
 
 
 def replicates(config: Mapping[str, Any], benchmark: str) -> list[int]:
     """Replicates of a benchmark (or of its revised view) that are interrupted."""
-    return list(range(study_config.replicates(config, benchmark)))[: config["interruptions"]["replicates"]]
+    return list(range(selection.replicates(config, benchmark)))[: config["interruptions"]["replicates"]]
 
 
 def carries_update(record: Mapping[str, Any]) -> bool:
@@ -86,7 +86,7 @@ def check(config: Mapping[str, Any], where: object) -> None:
                 raise InputError(where, "interruptions.contrasts", f"{name!r} is not defined", registry)
     for name, record in registry.items():
         _check_record(name, record, where)
-    for model in study_config.selected(config, "models") if section["run"] else ():
+    for model in selection.selected(config, "models") if section["run"] else ():
         check_efforts(config, model, arms(config), where)
 
 
@@ -113,7 +113,7 @@ def interruption_settings(config: Mapping[str, Any], model: str, benchmark: str,
     """What determines the raw interruptions of an arm, replicate and intervention; of the registry, this record only."""
     section, entry = config["interruptions"], config["benchmarks"][benchmark]
     record = section["interventions"][intervention]
-    stem = study_config.prompt_of(config, model, benchmark)["stem"]
+    stem = settings.prompt_of(config, model, benchmark)["stem"]
     dialect = config["models"][model]["dialect"]
     forced = record["stems"] is not None
     closes = record["place"] == "close"
@@ -125,10 +125,10 @@ def interruption_settings(config: Mapping[str, Any], model: str, benchmark: str,
             "stem": record["stems"].get(entry["answer_kind"], stem) if forced else None,
             "text": record["dialects"].get(dialect, record["text"]),
         },
-        "items": study_config.items_settings(config, benchmark),
+        "items": settings.items_settings(config, benchmark),
         "max_tokens": section["max_tokens"] or config["models"][model]["max_tokens"],
         "probe": {**config["readouts"], "stem": stem} if closes and entry["answer_kind"] == "choice" else None,
-        "traces": study_config.traces_settings(config, model, base(config, benchmark, intervention), arm, replicate),
+        "traces": settings.traces_settings(config, model, base(config, benchmark, intervention), arm, replicate),
     }
 
 
@@ -136,15 +136,15 @@ def interruption_grading_settings(
     config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str, intervention: str
 ) -> dict[str, Any]:
     """What determines the graded interruptions: the raw ones, the fresh runs that they are held against, thresholds and markers, and the judge."""
-    settings = {
-        "fresh": study_config.traces_settings(config, model, benchmark, arm, replicate),
+    before = {
+        "fresh": settings.traces_settings(config, model, benchmark, arm, replicate),
         "interruption": interruption_settings(config, model, benchmark, arm, replicate, intervention),
         "thresholds": {key: config["interruptions"][key] for key in THRESHOLDS},
     }
-    return study_config.graded(config, benchmark, settings)
+    return settings.graded(config, benchmark, before)
 
 
 def interruption_analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What determines the tables of interruptions: all that decides the shards, and how intervals are made."""
     section = {"interruptions": config["interruptions"], "inference": config["inference"]}
-    return {**json.loads(json.dumps(section, sort_keys=True)), "study": study_config.outcomes_settings(config)}
+    return {**json.loads(json.dumps(section, sort_keys=True)), "study": settings.outcomes_settings(config)}

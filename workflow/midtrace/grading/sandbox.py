@@ -22,8 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from midtrace import harness
 from midtrace.errors import InputError
+from midtrace.grading import harness
 
 KINDS = ("bubblewrap", "none")
 MEBIBYTE = 2**20

@@ -13,7 +13,8 @@ from typing import Any
 import polars as pl
 
 from midtrace import config as study_config
-from midtrace import interruption_config, tables
+from midtrace import tables
+from midtrace.config import interruptions as interruption_config
 from midtrace.estimands import item_terms, judging
 from midtrace.inference import intervals
 
@@ -261,7 +262,7 @@ def run(
     outputs
         Table name (a key of ``tables.INTERRUPTIONS``) -> file.
     study, settings
-        Name of the study; see :func:`midtrace.interruption_config.interruption_analysis_settings`.
+        Name of the study; see :func:`midtrace.config.interruptions.interruption_analysis_settings`.
     """
     config = {**settings["study"], **{key: settings[key] for key in ("interruptions", "inference")}}
     found = estimate(*read(shards, traces, config), config)
