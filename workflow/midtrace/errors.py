@@ -27,7 +27,7 @@ class InputError(Exception):
         if allowed is not None:
             listed = allowed if isinstance(allowed, str) else (", ".join(map(str, allowed)) or "none")
             text += f"; allowed: {listed}"
-        super().__init__(text)
+        super().__init__(" ".join(text.splitlines()))  # what is quoted may hold line breaks
 
 
 def require_filled(value: object, where: object, field: str, wanted: str) -> None:

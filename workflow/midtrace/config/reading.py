@@ -2,6 +2,7 @@
 
 import copy
 import math
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -50,14 +51,14 @@ def _filling_validator() -> type:
     base = jsonschema.Draft202012Validator
     # As people mean it: 2.0 is no whole number, true is no number, and neither is .nan, which passes every bound.
     types = base.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-    types = types.redefine("number", lambda _, value: type(value) is int or (type(value) is float and math.isfinite(value)))
+    types = types.redefine("number", lambda _, value: _is_number(value))
 
     def properties(validator, values, instance, subschema):
         if isinstance(instance, dict):
             for key, sub in values.items():
                 if "default" in sub:
                     instance.setdefault(key, copy.deepcopy(sub["default"]))
-                if sub.get("type") == "number" and type(instance.get(key)) is int:
+                if sub.get("type") == "number" and type(instance.get(key)) is int and _is_number(instance[key]):
                     instance[key] = float(instance[key])  # 1 instead of 1.0 must not look like another config
         yield from base.VALIDATORS["properties"](validator, values, instance, subschema)
 
@@ -69,6 +70,11 @@ def _filling_validator() -> type:
         yield from base.VALIDATORS["additionalProperties"](validator, value, instance, subschema)
 
     return jsonschema.validators.extend(base, {"properties": properties, "additionalProperties": additional}, type_checker=types)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a finite number that a float can hold."""
+    return (type(value) is float and math.isfinite(value)) or (type(value) is int and abs(value) <= sys.float_info.max)
 
 
 def _schema_error(error: jsonschema.ValidationError, where: object) -> InputError:

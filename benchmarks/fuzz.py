@@ -1,0 +1,170 @@
+"""Mutated inputs: every one is read right or refused in one line. One line per kind of input, as JSON; a traceback ends with exit status 1.
+
+``python benchmarks/fuzz.py [--n 2000] [--seed 0] [NAME ...]``. A new kind of input is a record in :data:`INPUTS`: whole files to start from, and
+a function that reads a file as a user's command would. It returns what it likes, raises :class:`midtrace.errors.InputError`, or raises
+AssertionError where something was lost. What failed is written beside the message, so that it can be tried again.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from midtrace import config as study_config
+from midtrace import items
+from midtrace.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tests"))  # where small inputs are built
+
+from builders import benchmark_entry, small_config  # noqa: E402
+
+# What breaks readers: other types, numbers at the edges, separators, half characters.
+VALUES = ["null", "true", "1.5", "-1", "1e400", "9" * 400, '""', '"\\ud800"', "[]", "{}", "[[]]", '{"a": 1}', "NaN", '"\\u0000"', '"</think>"']
+PIECES = [b"\xff", b"\x00", b"\xef\xbb\xbf", b"\r", b"\n", b"\n\n", b'"', b"\\", b",", b"[", b"}", b": ", b"\xe2\x80\xa8", b"\xf0\x9f\x98\x80", b"'"]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A kind of input.
+
+    Attributes
+    ----------
+    name
+        As chosen on the command line.
+    suffix
+        Of its files.
+    examples
+        Makes whole files, in a folder of their own that stays as long as the run.
+    read
+        Reads a file.
+    """
+
+    name: str
+    suffix: str
+    examples: Callable[[Path], list[bytes]]
+    read: Callable[[Path], object]
+
+
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """One to four changes: bytes lost, doubled, swapped or replaced; JSON values of another type; a file cut off."""
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(data) + 1)
+        end = min(len(data), at + rng.choice((1, 2, 8, 64)))
+        change = rng.randrange(7)
+        if change == 0:
+            data = data[:at] + data[end:]
+        elif change == 1:
+            data = data[:end] + data[at:end] + data[end:]
+        elif change == 2:
+            data = data[:at] + rng.choice(PIECES) + data[at:]
+        elif change == 3:
+            data = data[:at] + rng.randbytes(end - at) + data[end:]
+        elif change == 4 and rng.random() < 0.3:
+            data = data[:at]
+        else:
+            data = _other_value(data, rng)
+    return data
+
+
+def _other_value(data: bytes, rng: random.Random) -> bytes:
+    """A JSON value (or what stands after a colon) replaced by one of another type."""
+    starts = [k for k in range(len(data) - 1) if data[k : k + 1] in b":,[" and data[k + 1 : k + 2] not in b"\n"]
+    if not starts:
+        return data
+    start = rng.choice(starts) + 1
+    rest = data[start:].lstrip(b" ")
+    start = len(data) - len(rest)
+    end = next((k for k in range(start, len(data)) if data[k : k + 1] in b",]}\n"), len(data))
+    return data[:start] + rng.choice(VALUES).encode() + data[end:]
+
+
+def run(kind: Input, n: int, seed: int, folder: Path) -> dict[str, object]:
+    """Read ``n`` mutated files.
+
+    Returns
+    -------
+    dict
+        ``input``, ``tried``, ``read``, ``refused``, ``tracebacks`` (by exception), and the files of the first ten.
+    """
+    examples = kind.examples(folder)
+    counts: Counter[str] = Counter()
+    tracebacks: Counter[str] = Counter()
+    kept: list[str] = []
+    for number in range(n):
+        rng = random.Random(f"{seed}/{kind.name}/{number}")
+        path = folder / f"{kind.name}-{number}{kind.suffix}"
+        path.write_bytes(mutate(rng.choice(examples), rng))
+        try:
+            kind.read(path)
+            counts["read"] += 1
+        except InputError as error:
+            if len(str(error).splitlines()) == 1:
+                counts["refused"] += 1
+            else:
+                tracebacks["InputError of several lines"] += 1
+                kept.append(str(path))
+                continue
+        except Exception as error:  # what this program is for
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            tracebacks[f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {str(error)[:100]}"] += 1
+            kept.append(str(path))
+            continue
+        path.unlink()
+    return {"input": kind.name, "tried": n, **counts, "tracebacks": dict(tracebacks), "files": kept[:10]}
+
+
+def _item_lines(folder: Path) -> list[bytes]:
+    rows = [{"id": k, "question": f"What is {k} plus 1?", "options": [str(k), str(k + 1), "0.5"], "answer": "B", "topic": "sums"} for k in range(4)]
+    texts = [{"id": f"0{k}", "question": f"q{k}", "options": "x | y | z", "answer": ["x", "y"][k % 2]} for k in range(4)]
+    return ["".join(json.dumps(row) + "\n" for row in table).encode() for table in (rows, texts)]
+
+
+def _item_table(folder: Path) -> list[bytes]:
+    lines = ["id,question,options,answer,stratum", *(f'00{k},"How many, {k}?",1 | {k + 2} | 1.50,B,s{k % 2}' for k in range(4))]
+    return ["\n".join(lines).encode(), "\r\n".join(lines).encode()]
+
+
+def _read_items(path: Path) -> None:
+    found = items.gather(benchmark_entry("file", path), 0)
+    assert found.facts["rows"] == len(found.items) + len(found.excluded), "a row is neither an item nor excluded"
+
+
+def _configs(folder: Path) -> list[bytes]:
+    return [yaml.safe_dump(small_config()).encode(), (ROOT / "config" / "config.yaml").read_bytes()]
+
+
+INPUTS: dict[str, Input] = {
+    kind.name: kind
+    for kind in (
+        Input("items_jsonl", ".jsonl", _item_lines, _read_items),
+        Input("items_csv", ".csv", _item_table, _read_items),
+        Input("config", ".yaml", _configs, study_config.load),
+    )
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(INPUTS)}; all where left out")
+    parser.add_argument("--n", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    failed = False
+    for name in chosen.names or INPUTS:
+        result = run(INPUTS[name], chosen.n, chosen.seed, Path(tempfile.mkdtemp(prefix="fuzz-")))
+        print(json.dumps(result), flush=True)
+        failed |= bool(result["tracebacks"])
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
