@@ -283,3 +283,37 @@ def test_flatten():
 def test_the_fault_of_another_file_is_not_blamed_on_the_table(tmp_path):
     with pytest.raises(FileNotFoundError, match="missing"), files.whole(tmp_path / "a.parquet"):
         (tmp_path / "missing").read_text()
+
+
+# Keys and paths
+
+KEYS = [
+    (tables.TableKey("m", "chains", "low", 0), "m/chains/low/r0.parquet"),
+    (tables.TableKey("qwen3-0.6b", "b.v2+revised", "early_answer", 12), "qwen3-0.6b/b.v2+revised/early_answer/r12.parquet"),
+    (tables.TableKey("m", "chains", "r1", 3, "soft.now"), "m/chains/r1/r3/soft.now.parquet"),
+]
+
+
+@pytest.mark.parametrize(("key", "end"), KEYS)
+@pytest.mark.parametrize("folder", ["results/demo/raw/interruptions", "/elsewhere/r7/traces"])
+def test_a_key_and_its_path_are_inverse(key, end, folder):
+    assert key.path(folder) == f"{folder}/{end}"
+    assert tables.TableKey.parse(key.path(folder), interrupted=key.intervention is not None) == key
+
+
+def test_a_key_spreads_into_the_arguments_of_settings():
+    assert [tuple(key) for key, _ in KEYS] == [
+        ("m", "chains", "low", 0),
+        ("qwen3-0.6b", "b.v2+revised", "early_answer", 12),
+        ("m", "chains", "r1", 3, "soft.now"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "interrupted"),
+    [("m/chains/low/0.parquet", False), ("low/r0.parquet", False), ("m/chains/low/r0/hard.parquet", False), ("m/chains/low/r0.parquet", True)],
+)
+def test_a_path_that_is_none_of_a_table_is_refused(path, interrupted):
+    with pytest.raises(InputError, match="does not end like that of a table") as error:
+        tables.TableKey.parse(path, interrupted)
+    assert ("{intervention}" in str(error.value)) == interrupted

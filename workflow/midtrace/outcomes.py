@@ -9,6 +9,7 @@ import polars as pl
 
 from midtrace import config as study_config
 from midtrace import tables
+from midtrace.tables import TableKey
 
 SCORES = ("q_gold", "brier", "log_loss", "gold_log_odds")
 
@@ -93,7 +94,7 @@ def run(inputs: Mapping[str, Sequence[str | Path]], output: str | Path, study: s
     by_shard = {stage: {names_of(path, stage): path for path in inputs.get(stage, ())} for stage in ("traces", "cuts", "readouts", "continuations")}
 
     def parts() -> Iterator[pl.DataFrame]:
-        for names in sorted(by_shard["traces"], key=lambda names: (*names[:3], int(names[3]))):
+        for names in sorted(by_shard["traces"], key=tuple):
             own = {stage: read_stage(stage, {stage: [paths[names]] if names in paths else []}, settings) for stage, paths in by_shard.items()}
             frame = outcomes(items, own["traces"], own["cuts"], own["readouts"], own["continuations"], settings["horizons"])
             if len(frame):
@@ -112,11 +113,10 @@ STAGES: dict[str, tuple[type[dy.Schema], Callable[..., dict[str, Any]]]] = {
 }
 
 
-def names_of(path: str | Path, stage: str) -> tuple[str, ...]:
-    """What a file of a stage is about, from the end of its path (contract): benchmark; model, benchmark; or model, benchmark, arm, replicate."""
-    depth = {"item_tables": 1, "controls": 2}.get(stage, 4)
-    names = Path(path).with_suffix("").parts[-depth:]
-    return (*names[:3], names[3].removeprefix("r")) if depth == 4 else names
+def names_of(path: str | Path, stage: str) -> TableKey | tuple[str, ...]:
+    """What a file of a stage is about, from the end of its path (contract): benchmark; model, benchmark; or the key of a table of runs."""
+    depth = {"item_tables": 1, "controls": 2}.get(stage)
+    return TableKey.parse(path) if depth is None else Path(path).with_suffix("").parts[-depth:]
 
 
 def read_stage(stage: str, inputs: Mapping[str, Sequence[str | Path]], config: Mapping[str, Any]) -> pl.DataFrame:

@@ -19,6 +19,7 @@ from midtrace import tables
 from midtrace.config import REVISED
 from midtrace.config import interruptions as interruption_config
 from midtrace.errors import InputError
+from midtrace.tables import TableKey
 
 STAGES = ("traces", "cuts", "probes", "continuations", "interruptions", "controls", "verdicts")
 JUDGE = "the judge"  # where its verdicts stand among the models, none of which has a name with a space
@@ -117,7 +118,7 @@ def _made_by_models(config: Mapping[str, Any], results: Path) -> Iterator[Shard]
             n = items_of(config, benchmark, results)
             for arm in study_config.arms(config):
                 for replicate in range(study_config.replicates(config, benchmark)):
-                    yield from _arm(config, model, benchmark, arm, replicate, n)
+                    yield from _arm(config, TableKey(model, benchmark, arm, replicate), n)
             if config["controls"]["items"] and benchmark in study_config.choice_benchmarks(config):
                 yield _controls(config, model, benchmark, n)
         for benchmark in interruption_config.bases(config):
@@ -125,9 +126,9 @@ def _made_by_models(config: Mapping[str, Any], results: Path) -> Iterator[Shard]
             for arm in interruption_config.arms(config):
                 for replicate in interruption_config.replicates(config, benchmark):
                     if benchmark not in horizon_study or arm not in study_config.arms(config):
-                        yield _traces(config, model, benchmark, arm, replicate, n)
+                        yield _traces(config, TableKey(model, benchmark, arm, replicate), n)
                     for intervention in interruption_config.interventions(config, benchmark) if benchmark in config["interruptions"]["run"] else ():
-                        yield _interruption(config, model, benchmark, arm, replicate, intervention, n)
+                        yield _interruption(config, TableKey(model, benchmark, arm, replicate, intervention), n)
 
 
 def length(config: Mapping[str, Any], model: str, arm: str) -> float:
@@ -136,52 +137,52 @@ def length(config: Mapping[str, Any], model: str, arm: str) -> float:
     return min(cap, config["plan"]["mean_tokens"].get(arm, cap))
 
 
-def _traces(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int, n: int) -> Shard:
-    tokens, prompt = length(config, model, arm), config["plan"]["prompt_tokens"]
-    path = f"raw/traces/{model}/{benchmark}/{arm}/r{replicate}.parquet"
-    settings = study_config.traces_settings(config, model, benchmark, arm, replicate)
-    return Shard(
-        "traces", model, benchmark, arm, path, settings, n, n * tokens, n * prompt, n * (3 * tokens + 2 * prompt)
-    )  # kept by request, raw, graded
+def _traces(config: Mapping[str, Any], key: TableKey, n: int) -> Shard:
+    tokens, prompt = length(config, key.model, key.arm), config["plan"]["prompt_tokens"]
+    stored = n * (3 * tokens + 2 * prompt)  # kept by request, raw, graded
+    return Shard("traces", *_place("raw/traces", key), study_config.traces_settings(config, *key), n, n * tokens, n * prompt, stored)
 
 
-def _arm(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int, n: int) -> Iterator[Shard]:
+def _place(folder: str, key: TableKey) -> tuple[str, str, str, str]:
+    """The fields of a file that say what it is part of, and where it will be."""
+    return key.model, key.benchmark, key.arm, key.path(folder)
+
+
+def _arm(config: Mapping[str, Any], key: TableKey, n: int) -> Iterator[Shard]:
     """The shards of an arm and replicate in the study of horizons."""
-    yield _traces(config, model, benchmark, arm, replicate, n)
-    where, shard = (model, benchmark, arm), f"{model}/{benchmark}/{arm}/r{replicate}.parquet"
-    key = (config, *where, replicate)
+    yield _traces(config, key, n)
+    model, benchmark, arm = key.model, key.benchmark, key.arm
     choice = benchmark in study_config.choice_benchmarks(config)
     tokens, prompt = length(config, model, arm), config["plan"]["prompt_tokens"]
     grid = {*config["horizons"], *(config["availability"]["horizons"] if choice else ())}
     matched, fractions = len(study_config.partners(config, arm)), config["fractions"]
     contexts = {arm, *study_config.context_arms(config, arm).values()}
-    yield Shard("cuts", *where, f"cuts/{shard}", study_config.replay_settings(*key), n * (len(grid) + len(fractions) + matched))
+    yield Shard("cuts", *_place("cuts", key), study_config.replay_settings(config, *key), n * (len(grid) + len(fractions) + matched))
     if choice:
         commons = len({*study_config.context_arms(config, arm).values()})
         read = len(grid) * (1 + commons) + len(fractions) + 2 * matched
         prefixes = len(contexts) * (prompt + tokens) + read * CLOSE_TOKENS
-        yield Shard("probes", *where, f"readouts/{shard}", study_config.probe_settings(*key), n * read, 0, n * prefixes)
+        yield Shard("probes", *_place("readouts", key), study_config.probe_settings(config, *key), n * read, 0, n * prefixes)
     modes = config["continuations"]["modes"]
     answered = (sum(horizon < tokens for horizon in config["horizons"]) + matched) * ("answer" in modes)
     resumed = [fraction for fraction in fractions if fraction < 1] if "resume" in modes else []
     decoded = answered * config["continuations"]["max_tokens"] + sum((1 - fraction) * tokens for fraction in resumed)
     prefilled = (len(contexts) * (prompt + tokens) + answered * CLOSE_TOKENS) if answered or resumed else 0
     rows = n * (answered + len(resumed))
-    settings = study_config.continuation_settings(*key)
-    yield Shard("continuations", *where, f"raw/continuations/{shard}", settings, rows, n * decoded, n * prefilled, 2 * n * decoded)
+    settings = study_config.continuation_settings(config, *key)
+    yield Shard("continuations", *_place("raw/continuations", key), settings, rows, n * decoded, n * prefilled, 2 * n * decoded)
 
 
-def _interruption(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int, intervention: str, n: int) -> Shard:
+def _interruption(config: Mapping[str, Any], key: TableKey, n: int) -> Shard:
     section = config["interruptions"]
-    tokens, prompt, answer = length(config, model, arm), config["plan"]["prompt_tokens"], config["plan"]["answer_tokens"]
+    tokens, prompt, answer = length(config, key.model, key.arm), config["plan"]["prompt_tokens"], config["plan"]["answer_tokens"]
     kept = [*(share * tokens for share in [*section["fractions"], *section["sentences"]]), *(cut for cut in section["tokens"] if cut <= tokens)]
-    closes = section["interventions"][intervention]["place"] == "close"
+    closes = section["interventions"][key.intervention]["place"] == "close"
     # Where it may reason on it is taken to finish what it had begun.
     decoded = sum(answer + (0 if closes else tokens - cut) for cut in kept)
-    path = f"raw/interruptions/{model}/{benchmark}/{arm}/r{replicate}/{intervention}.parquet"
     prefilled = prompt + tokens + len(kept) * CLOSE_TOKENS
-    settings = interruption_config.interruption_settings(config, model, benchmark, arm, replicate, intervention)
-    return Shard("interruptions", model, benchmark, arm, path, settings, n * len(kept), n * decoded, n * prefilled, 3 * n * decoded)
+    settings = interruption_config.interruption_settings(config, *key)
+    return Shard("interruptions", *_place("raw/interruptions", key), settings, n * len(kept), n * decoded, n * prefilled, 3 * n * decoded)
 
 
 def _verdicts(config: Mapping[str, Any], raw: Shard) -> Shard:
@@ -190,11 +191,10 @@ def _verdicts(config: Mapping[str, Any], raw: Shard) -> Shard:
     assert judge is not None
     path, settings, rows = raw.path.removeprefix("raw/"), study_config.graded(config, raw.benchmark, raw.settings), raw.rows
     if raw.stage == "interruptions":
-        replicate, intervention = Path(path).with_suffix("").parts[-2:]
-        key = (raw.model, raw.benchmark, raw.arm, replicate.removeprefix("r"), intervention)
+        key = TableKey.parse(path, interrupted=True)
         settings = interruption_config.interruption_grading_settings(config, *key)
         # Is it the right answer, and is it the one before the update?
-        rows *= 1 + interruption_config.carries_update(config["interruptions"]["interventions"][intervention])
+        rows *= 1 + interruption_config.carries_update(config["interruptions"]["interventions"][key.intervention])
     asked = len(judge["template"]) / TEMPLATE_CHARACTERS + config["plan"]["prompt_tokens"] + judge["answer_tokens"]
     decoded = rows * judge["max_tokens"]
     return Shard("verdicts", JUDGE, raw.benchmark, raw.arm, path, settings, rows, decoded, rows * asked, decoded)

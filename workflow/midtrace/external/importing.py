@@ -182,8 +182,8 @@ def run(
     runs = list(read_runs(sources, kind))
     found = {}
     for replicate in range(study_config.replicates(config, benchmark)):
-        settings = study_config.traces_settings(config, model, benchmark, arm, replicate)
-        output = folder / "raw" / "traces" / model / benchmark / arm / f"r{replicate}.parquet"
+        key = tables.TableKey(model, benchmark, arm, replicate)
+        settings, output = study_config.traces_settings(config, *key), Path(key.path(f"{folder}/raw/traces"))
         if output.exists():
             raise InputError(output, "file", "exists already", "no file: move it away to import in its place")
         tokenizer = load_tokenizer(settings["model"])

@@ -171,15 +171,14 @@ def read(shards: Sequence[str | Path], traces: Sequence[str | Path], config: Map
         Interruptions with ``model``, ``benchmark``, ``arm``; traces with ``model``, ``base``, ``arm``, ``item_id``, ``status``.
     """
     found, states = [], []
-    for path in map(Path, shards):
-        model, benchmark, arm, replicate, intervention = path.with_suffix("").parts[-5:]
-        expected = interruption_config.interruption_grading_settings(config, model, benchmark, arm, replicate.removeprefix("r"), intervention)
-        frame = tables.read(path, tables.Interruptions, expected)
-        found.append(frame.with_columns(model=pl.lit(model), benchmark=pl.lit(benchmark), arm=pl.lit(arm)))
-    for path in map(Path, traces):
-        model, base, arm, replicate = path.with_suffix("").parts[-4:]
-        frame = tables.read(path, tables.RawTraces, study_config.traces_settings(config, model, base, arm, replicate.removeprefix("r")))
-        states.append(frame.select("model", "arm", "item_id", "status", base=pl.lit(base)))
+    for path in shards:
+        key = tables.TableKey.parse(path, interrupted=True)
+        frame = tables.read(path, tables.Interruptions, interruption_config.interruption_grading_settings(config, *key))
+        found.append(frame.with_columns(model=pl.lit(key.model), benchmark=pl.lit(key.benchmark), arm=pl.lit(key.arm)))
+    for path in traces:
+        key = tables.TableKey.parse(path)
+        frame = tables.read(path, tables.RawTraces, study_config.traces_settings(config, *key))
+        states.append(frame.select("model", "arm", "item_id", "status", base=pl.lit(key.benchmark)))
     return pl.concat(found), pl.concat(states)
 
 

@@ -160,7 +160,8 @@ def data_uri(path: str | Path) -> str:
 
 
 def _of_shards(paths: Sequence[str | Path], model: str, benchmark: str) -> list[str | Path]:
-    return [path for path in paths if Path(path).parts[-4:-2] == (model, benchmark)]
+    keys = {path: tables.TableKey.parse(path) for path in paths}
+    return [path for path, key in keys.items() if (key.model, key.benchmark) == (model, benchmark)]
 
 
 def _facts(settings: Mapping[str, Any], sample: str, readout: str) -> dict[str, str]:

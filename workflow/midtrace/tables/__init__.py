@@ -1,4 +1,5 @@
-"""Parquet tables: declared columns (:mod:`midtrace.tables.schemas`), and files that are whole or not there (:mod:`midtrace.tables.files`)."""
+"""Parquet tables: what they are about (:mod:`midtrace.tables.key`), declared columns (:mod:`midtrace.tables.schemas`), and files that are whole or
+not there (:mod:`midtrace.tables.files`)."""
 
 from midtrace.tables.files import (
     SCHEMA_VERSION,
@@ -16,6 +17,7 @@ from midtrace.tables.files import (
     write_parts,
     write_rows,
 )
+from midtrace.tables.key import TableKey
 from midtrace.tables.schemas import (
     CUT_KEYS,
     DECOMPOSITION,
@@ -61,6 +63,7 @@ __all__ = [
     "Readouts",
     "StoredGenerations",
     "StoredScores",
+    "TableKey",
     "Traces",
     "check_identity",
     "conform",
