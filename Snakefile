@@ -29,7 +29,9 @@ except InputError as error:
 
 
 include: "rules/common.smk"
-include: "rules/engine_jobs.smk"
+include: "rules/common_shards.smk"
+include: "rules/common_resources.smk"
+include: "rules/common_judge.smk"
 include: "rules/items.smk"
 include: "rules/traces.smk"
 include: "rules/replay.smk"

@@ -1,5 +1,6 @@
 # Paths and settings shared by all rules. No rule here.
 import re
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from midtrace.config import interruptions as interruption_config
 from midtrace.figures import catalogue
 from midtrace.tables import DECOMPOSITION as TABLES
 from midtrace.tables import INTERRUPTIONS as INTERRUPTION_TABLES
+from midtrace.tables import TableKey
 
 RESULTS = f"results/{config['study']}"
 LOGS = f"logs/{config['study']}"
@@ -36,19 +38,34 @@ wildcard_constraints:
     shard=r"\d+",
 
 
-def shards(folder, benchmarks=BENCHMARKS):
-    """The files of a stage, one per model, benchmark, arm and replicate."""
+def run_keys(benchmarks=BENCHMARKS):
+    """The tables of runs of these benchmarks: one per model, benchmark, arm and replicate."""
     return [
-        path
+        TableKey(model, benchmark, arm, replicate)
         for benchmark in benchmarks
-        for path in expand(
-            f"{RESULTS}/{folder}/{SHARD}.parquet",
-            model=MODELS,
-            benchmark=benchmark,
-            arm=ARMS,
-            replicate=range(study_config.replicates(config, benchmark)),
-        )
+        for model in MODELS
+        for arm in ARMS
+        for replicate in range(study_config.replicates(config, benchmark))
     ]
+
+
+def shards(folder, benchmarks=BENCHMARKS):
+    """The files of a stage, one per table of runs."""
+    return [key.path(f"{RESULTS}/{folder}") for key in run_keys(benchmarks)]
+
+
+def key_of(wildcards):
+    """The table that a job is about."""
+    return TableKey(wildcards.model, wildcards.benchmark, wildcards.arm, int(wildcards.replicate), wildcards.get("intervention"))
+
+
+def no_reason_to_rerun(function):
+    """A params function that may give other values without a rerun: Snakemake records nothing of one that asks for ``threads``."""
+
+    def params(wildcards, threads):
+        return function(wildcards)
+
+    return params
 
 
 @cache
@@ -85,17 +102,13 @@ def code_of(script):
 
 def partner_traces(wildcards):
     """Raw traces of the arms that this arm is compared with."""
-    return [
-        f"{RESULTS}/raw/traces/{wildcards.model}/{wildcards.benchmark}/{partner}/r{wildcards.replicate}.parquet"
-        for partner in study_config.partners(config, wildcards.arm)
-    ]
+    key = key_of(wildcards)
+    return [replace(key, arm=partner).path(f"{RESULTS}/raw/traces") for partner in study_config.partners(config, key.arm)]
 
 
 def readouts_if_choice(wildcards):
     """The readouts of a shard, or nothing for a benchmark without options."""
-    if wildcards.benchmark not in CHOICE_BENCHMARKS:
-        return []
-    return f"{RESULTS}/readouts/{wildcards.model}/{wildcards.benchmark}/{wildcards.arm}/r{wildcards.replicate}.parquet"
+    return key_of(wildcards).path(f"{RESULTS}/readouts") if wildcards.benchmark in CHOICE_BENCHMARKS else []
 
 
 def is_code(wildcards):
@@ -120,8 +133,8 @@ def grading_threads(wildcards):
 
 def reference_traces(wildcards):
     """Raw traces, replicate 0, of the reference arm of the first comparison: the runs that the controls take apart."""
-    reference = config["comparisons"][0]["reference"]
-    return f"{RESULTS}/raw/traces/{wildcards.model}/{wildcards.benchmark}/{reference}/r0.parquet"
+    key = TableKey(wildcards.model, wildcards.benchmark, config["comparisons"][0]["reference"], 0)
+    return key.path(f"{RESULTS}/raw/traces")
 
 
 def stage_files():
@@ -142,41 +155,48 @@ def control_files():
     return expand(f"{RESULTS}/controls/{{model}}/{{benchmark}}.parquet", model=MODELS, benchmark=CHOICE_BENCHMARKS)
 
 
-def interruption_shards(folder):
-    """The files of a stage of interruptions, one per model, benchmark, arm, replicate and intervention."""
+def interruption_keys():
+    """The tables of the interruption study: one per model, benchmark, arm, replicate and intervention."""
     return [
-        path
+        TableKey(model, benchmark, arm, replicate, intervention)
         for benchmark in interruption_config.benchmarks(config)
-        for path in expand(
-            f"{RESULTS}/{folder}/{SHARD}/{{intervention}}.parquet",
-            model=MODELS,
-            benchmark=benchmark,
-            arm=interruption_config.arms(config),
-            replicate=interruption_config.replicates(config, benchmark),
-            intervention=interruption_config.interventions(config, benchmark),
-        )
+        for model in MODELS
+        for arm in interruption_config.arms(config)
+        for replicate in interruption_config.replicates(config, benchmark)
+        for intervention in interruption_config.interventions(config, benchmark)
+    ]
+
+
+def interruption_shards(folder):
+    """The files of a stage of interruptions."""
+    return [key.path(f"{RESULTS}/{folder}") for key in interruption_keys()]
+
+
+def interruption_base_keys():
+    """The tables of runs that interruptions start from or are compared with."""
+    return [
+        TableKey(model, base, arm, replicate)
+        for base in interruption_config.bases(config)
+        for model in MODELS
+        for arm in interruption_config.arms(config)
+        for replicate in interruption_config.replicates(config, base)
     ]
 
 
 def interruption_base_traces():
-    """Raw traces that interruptions start from or are held against."""
-    return [
-        path
-        for base in interruption_config.bases(config)
-        for path in expand(
-            f"{RESULTS}/raw/traces/{SHARD}.parquet",
-            model=MODELS,
-            benchmark=base,
-            arm=interruption_config.arms(config),
-            replicate=interruption_config.replicates(config, base),
-        )
-    ]
+    """Raw traces that interruptions start from or are compared with."""
+    return [key.path(f"{RESULTS}/raw/traces") for key in interruption_base_keys()]
+
+
+def interrupted_key(key):
+    """The runs that an intervention interrupts: on the question, or on the revised one before an update."""
+    base = interruption_config.base(config, key.benchmark, key.intervention)
+    return replace(key, benchmark=base, intervention=None)
 
 
 def interrupted_traces(wildcards):
-    """Raw traces that an intervention interrupts: on the question, or on the revised one before an update."""
-    base = interruption_config.base(config, wildcards.benchmark, wildcards.intervention)
-    return f"{RESULTS}/raw/traces/{wildcards.model}/{base}/{wildcards.arm}/r{wildcards.replicate}.parquet"
+    """Raw traces that an intervention interrupts."""
+    return interrupted_key(key_of(wildcards)).path(f"{RESULTS}/raw/traces")
 
 
 def interruption_tables():
