@@ -90,7 +90,8 @@ def measured(design: simulation.Design, seed: int, resamples: int) -> dict[str, 
     """Tables ``policy``, ``strata`` and ``falsifier`` of one simulated study."""
     frames = simulation.simulate(design, ITEMS, REPLICATES, [HORIZON], seed)
     settings = simulation.settings([HORIZON], seed, resamples=resamples)
-    rows = outcomes(*(frames[name] for name in ("item_tables", "traces", "cuts", "readouts", "continuations")))
+    stages = ("item_tables", "traces", "cuts", "readouts", "continuations")
+    rows = outcomes(*(frames[name] for name in stages), contexts=simulation.CONTEXTS)
     tables, _ = contrasts.by_horizon(rows.lazy(), settings["comparisons"][0], settings)
     return {**tables, "falsifier": contrasts.falsifier(frames["readouts"], frames["traces"], settings["comparisons"][0], settings)}
 
@@ -114,7 +115,8 @@ def bias(studies: int, resamples: int, seed: int) -> Iterator[dict]:
     places = {
         "contrast, Y": ("policy", {"estimand": "contrast", "readout": "terminal", "horizon": HORIZON}),
         "contrast, Y_sym": ("policy", {"estimand": "contrast", "readout": "symmetric", "horizon": HORIZON}),
-        "readout gap, Y - Y_sym": ("policy", {"estimand": "readout_gap", "horizon": HORIZON}),
+        "readout gap": ("policy", {"estimand": "readout_gap", "horizon": HORIZON}),
+        "context gap": ("policy", {"estimand": "context_gap", "horizon": HORIZON}),
         "both active, Y_sym": ("policy", {"estimand": "both_active_contrast", "readout": "symmetric", "horizon": HORIZON}),
         "falsifier, own prompt: accuracy gap": ("falsifier", {"estimand": "accuracy_gap", "context": "policy", "fraction": None}),
         "falsifier, common: accuracy gap": ("falsifier", {"estimand": "accuracy_gap", "context": "common", "fraction": None}),

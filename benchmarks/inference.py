@@ -109,7 +109,9 @@ def write_study(folder: Path, rows: int) -> dict[str, list[str]]:
     files: dict[str, list[str]] = {}
     for number in range(COMPARISONS):
         frames = simulation.simulate(simulation.MIXED, items, REPLICATES, HORIZONS, number, benchmark=f"b{number}")
-        frames["outcomes"] = outcomes(*(frames[name] for name in ("item_tables", "traces", "cuts", "readouts", "continuations")), HORIZONS)
+        frames["outcomes"] = outcomes(
+            *(frames[name] for name in ("item_tables", "traces", "cuts", "readouts", "continuations")), HORIZONS, simulation.CONTEXTS
+        )
         for name, frame in frames.items():
             path = folder / f"{name}-{number}.parquet"
             frame.write_parquet(path)

@@ -14,7 +14,7 @@ import yaml
 from builders import item_files
 
 from midtrace import config as study_config
-from midtrace import decomposition, items, outcomes, planted, probe, replay, tables
+from midtrace import continuation, decomposition, items, outcomes, planted, probe, replay, tables
 from midtrace.figures import catalogue
 from midtrace.prompts import labels
 
@@ -141,7 +141,14 @@ def make(folder: Path) -> Made:
             frames["controls"].append(_controls(frames["item_tables"][-1]))
     whole = {stage: pl.concat(parts) for stage, parts in frames.items()}
     analysis = study_config.analysis_settings(settings)
-    whole["outcomes"] = outcomes.outcomes(*(whole[stage] for stage in ("item_tables", "traces", "cuts", "readouts", "continuations")))
+    whole["outcomes"] = pl.concat(
+        outcomes.outcomes(
+            whole["item_tables"].filter(pl.col("benchmark") == name),
+            *(whole[stage] for stage in ("traces", "cuts", "readouts", "continuations")),
+            contexts=study_config.read_contexts(settings, name),
+        )
+        for name in settings["benchmarks"]
+    )
     found = decomposition.decompose(whole, analysis)
     chains = {name: frame.filter(pl.col("benchmark") == "chains") if len(frame) else frame for name, frame in found.items()}
     found["planted"] = planted.compare(chains, settings["planted"])
@@ -212,9 +219,10 @@ def _reads(traces: pl.DataFrame, by_id: dict, arm: str, settings: dict, rng: np.
                     choice = read.choice
                     row = {**keys, "context": context, "context_arm": context_arm, **vars(read)}
                     readouts.append({key: row[key] for key in tables.Readouts.column_names()})
-                if context == "policy" or cut["cut"] == "matched":
+                jobs = continuation.jobs_of(cut, arm, commons, settings["continuations"], bool(names))
+                if ("answer", context, context_arm) in jobs or context == "policy":
                     for mode in ("answer", "natural"):
-                        if mode == "natural" and context != "policy":
+                        if context != "policy" if mode == "natural" else ("answer", context, context_arm) not in jobs:
                             continue
                         answer = choice if mode == "answer" else trace["answer"]
                         agrees = answer == choice if names else None

@@ -17,7 +17,8 @@ SETTINGS = simulation.settings(HORIZONS, resamples=100)
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     frames = simulation.simulate(simulation.MIXED, 30, 2, HORIZONS, 3)
-    frames["outcomes"] = outcomes(*(frames[name] for name in ("item_tables", "traces", "cuts", "readouts", "continuations")))
+    stages = ("item_tables", "traces", "cuts", "readouts", "continuations")
+    frames["outcomes"] = outcomes(*(frames[name] for name in stages), contexts=simulation.CONTEXTS)
     found = {name: decomposition.shape(table, name) for name, table in decomposition.decompose(frames, SETTINGS).items()}
     folder = tmp_path_factory.mktemp("claims")
     files = {}
@@ -44,10 +45,11 @@ def test_the_headlines_are_all_there(made):
     by = {}
     for claim in content["claims"]:
         by.setdefault(claim["estimand"], []).append(claim)
-    # Two horizons under two readouts; the treatment-complete stratum likewise.
-    assert len(by["contrast"]) == len(by["contribution"]) == 4
+    # Two horizons under three readouts; the treatment-complete stratum likewise.
+    assert len(by["contrast"]) == len(by["contribution"]) == 6
     assert {claim["termination"] for claim in by["contribution"]} == {"treatment_complete"}
-    assert len(by["readout_gap"]) == len(by["both_active_contrast"]) == 2
+    assert len(by["readout_gap"]) == len(by["context_gap"]) == len(by["both_active_contrast"]) == 2
+    assert not any("readout" in claim["claim"].partition(":")[0] for claim in by["context_gap"]), "a prompt effect is no readout effect"
     assert len(by["geometric_mean_ratio"]) == len(by["auc_contrast"]) == len(by["matched_contrast"]) == 1
     assert {claim["reference"] for claim in by["kappa"]} == {None, "r"}
     assert by["contrast"][0]["claim"] == "accuracy of t minus r, stopped at 64 tokens"

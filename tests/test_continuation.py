@@ -10,18 +10,31 @@ from midtrace.seeds import continuation_seed
 from midtrace.store import StoredEngine
 
 
-def test_jobs():
-    commons, modes = {"high": "medium"}, ["answer", "resume", "natural"]
+def jobs(cut, complete=False, partner=None, modes=("answer", "resume", "natural"), contexts=("policy", "common"), probed=True):
+    row = {"cut": cut, "complete": complete, "partner_arm": partner}
+    return continuation.jobs_of(row, "low", {"high": "medium"}, {"modes": modes, "contexts": contexts}, probed)
 
-    def jobs(cut, complete=False, partner=None, modes=modes):
-        return continuation.jobs_of({"cut": cut, "complete": complete, "partner_arm": partner}, "low", commons, modes)
 
-    assert jobs("horizon") == [("answer", "policy", "low")]
-    assert jobs("horizon", complete=True) == []
-    assert jobs("matched", complete=True, partner="high") == [("answer", "common", "medium")]
+OWN, COMMON = ("answer", "policy", "low"), ("answer", "common", "medium")
+
+
+def test_horizons_are_continued_in_both_contexts_whole_blocks_included():
+    assert jobs("horizon") == jobs("horizon", complete=True) == [OWN, COMMON]
+    assert jobs("horizon", contexts=["policy"]) == [OWN]
+    assert jobs("horizon", contexts=["common"]) == [COMMON]
+
+
+def test_other_cuts_are_continued_where_a_table_needs_it():
+    assert jobs("matched", complete=True, partner="high") == jobs("matched", partner="high", contexts=["policy"]) == [COMMON]
     assert jobs("fraction") == [("resume", "policy", "low")]
     assert jobs("fraction", complete=True) == []
     assert jobs("fraction", modes=["answer"]) == jobs("horizon", modes=["resume", "natural"]) == []
+
+
+def test_where_nothing_is_probed_the_continuation_stands_in_for_the_probe():
+    assert jobs("matched", partner="high", probed=False) == jobs("matched", complete=True, partner="high", probed=False) == [OWN, COMMON]
+    assert jobs("fraction", modes=["answer"], probed=False) == [OWN]
+    assert jobs("fraction", complete=True, probed=False) == [OWN, COMMON]
 
 
 class Recorder:
@@ -70,7 +83,10 @@ def test_requests_are_stored_ids_within_the_budget_of_the_run(study: Study, toke
             assert row["text"] == "", "one token cannot close the reasoning and answer"
     common = frame.filter(pl.col("context") == "common")
     assert set(common["context_arm"]) == {"medium"}
-    assert set(common["cut"]) == {"matched"}
+    assert set(common["cut"]) == {"matched", "horizon"}
+    for row in common.filter(pl.col("cut") == "horizon").iter_rows(named=True):
+        reasoning = rows[row["trace_id"]]["output_ids"][: rows[row["trace_id"]]["reasoning_start"] + row["n_tokens"]]
+        assert sum(list(ids[-len(reasoning) - len(suffix) :]) == [*reasoning, *suffix] for ids in asked) >= 2, "the same prefix behind two prompts"
 
 
 def test_a_truncated_run_resumed_at_its_end_has_nothing_left_to_say(study: Study):

@@ -145,12 +145,38 @@ def test_symmetric_rows_are_paired_in_the_common_context():
         estimands.strata(table, T, R, 8)
 
 
-def test_readout_gap_by_hand():
-    terminal = frame([("a", 0, True, True, False, False), ("b", 0, True, True, True, True)])
-    symmetric = frame([("a", 0, True, False, False, False), ("b", 0, True, True, True, False)], readout="symmetric", context_arm="x")
-    terms = estimands.readout_gap_terms(estimands.pairs(pl.concat([terminal, symmetric]), T, R))
-    assert estimands.estimate(terms, ["readout"]).rows() == [("terminal - symmetric", pytest.approx((1 - 1) / 2))]
-    assert dict(terms.select("item_id", "numerator").rows()) == {"a": 1.0, "b": -1.0}
+@pytest.mark.parametrize("ending", ["", "_continuation"])
+def test_the_gaps_by_hand(ending):
+    # Differences of items a, b, c: under Y 1, 0, 0; with all runs read alike 0, 0, 1; and so in the common context 0, 1, 0. Item c is missing there.
+    terminal = frame(
+        [("a", 0, True, True, False, False), ("b", 0, True, True, True, True), ("c", 0, False, False, False, False)], readout=f"terminal{ending}"
+    )
+    alike = frame(
+        [("a", 0, True, False, False, False), ("b", 0, True, True, True, True), ("c", 0, False, True, False, False)], readout=f"symmetric_own{ending}"
+    )
+    common = {"readout": f"symmetric{ending}", "context_arm": "x"}
+    symmetric = frame([("a", 0, True, False, False, False), ("b", 0, True, True, True, False)], **common)
+    terms = estimands.gap_terms(estimands.pairs(pl.concat([terminal, alike, symmetric]), T, R, "x"))
+    assert estimands.estimate(terms, ["estimand", "readout"]).rows() == [
+        ("readout_gap", f"terminal{ending} - symmetric_own{ending}", pytest.approx((1 + 0 - 1) / 3)),
+        ("context_gap", f"symmetric_own{ending} - symmetric{ending}", pytest.approx((0 - 1) / 2)),
+    ]
+
+
+@settings(max_examples=20)
+@given(st.dictionaries(st.tuples(st.sampled_from("abcd"), st.integers(0, 2)), st.tuples(STATES, STATES, STATES), min_size=1, max_size=8))
+def test_the_gaps_add_up_to_what_changes(pairs):
+    readouts = ("terminal", "symmetric_own", "symmetric")
+    parts = [frame([(*key, *states[at]) for key, states in pairs.items()], readout=name, context_arm="x") for at, name in enumerate(readouts)]
+    both = estimands.pairs(pl.concat(parts), T, R, "x")
+    contrast, gaps = (
+        dict(estimands.estimate(terms, [key]).select(key, "estimate").iter_rows())
+        for terms, key in (
+            (estimands.policy_terms(both).filter(pl.col("estimand") == "contrast"), "readout"),
+            (estimands.gap_terms(both), "estimand"),
+        )
+    )
+    assert gaps["readout_gap"] + gaps["context_gap"] == pytest.approx(contrast["terminal"] - contrast["symmetric"], abs=1e-12)
 
 
 def test_item_terms_count_rows_that_meet_the_condition():

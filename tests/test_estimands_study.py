@@ -15,7 +15,8 @@ HORIZONS = [64, 192, 512]
 
 def study(design=simulation.MIXED, n_items=60, replicates=2, seed=1):
     frames = simulation.simulate(design, n_items, replicates, HORIZONS, seed)
-    return {**frames, "outcomes": outcomes(*(frames[name] for name in ("item_tables", "traces", "cuts", "readouts", "continuations")))}
+    stages = ("item_tables", "traces", "cuts", "readouts", "continuations")
+    return {**frames, "outcomes": outcomes(*(frames[name] for name in stages), contexts=simulation.CONTEXTS)}
 
 
 def row(table, **where):
@@ -46,11 +47,12 @@ def test_truth_of_a_design_by_hand():
     assert truth == pytest.approx({"both_complete": 0, "treatment_complete": 0.5 * 0.8 * 0.75, "reference_complete": 0, "both_active": 0})
 
 
-def test_a_biased_readout_is_seen_as_such_and_not_as_quality():
+def test_readings_that_the_own_prompt_spoils_are_seen_as_a_prompt_effect_and_not_as_quality():
     biased = simulation.Design(ratio=0.6, known_t=0.3, known_r=0.3, bias_policy=0.6)
     found = decomposition.decompose(study(biased, 600, 2), simulation.settings(HORIZONS, resamples=300))
-    gap = row(found["policy"], estimand="readout_gap", horizon=192)
-    assert gap["ci_low"] > 0.02, "Y favours the arm that has finished"
+    context = row(found["policy"], estimand="context_gap", horizon=192)
+    assert context["ci_low"] > 0.02, "under the own prompts the arm that has finished is favoured"
+    assert row(found["policy"], estimand="readout_gap", horizon=192)["estimate"] == 0, "finished runs are read by the probe as by their own answer"
     falsifier = found["falsifier"]
     own, common = (row(falsifier, estimand="accuracy_gap", fraction=None, context=context) for context in ("policy", "common"))
     assert own["ci_high"] < -0.1, "the probe reads less than these runs knew"
@@ -64,7 +66,7 @@ def test_contributions_sum_to_the_contrast_under_both_outcomes(mixed):
     _, found = mixed
     total = found["strata"].group_by("horizon", "readout").agg(pl.col("contribution").sum(), pl.col("share").sum())
     both = found["policy"].filter(pl.col("estimand") == "contrast").join(total, on=["horizon", "readout"])
-    assert len(both) == 6
+    assert len(both) == 9, "horizons x readouts by the probe"
     assert (both["estimate"] - both["contribution"]).abs().max() < 1e-12
     assert (both["share"] - 1).abs().max() < 1e-12
 
@@ -138,7 +140,15 @@ def test_traces_made_of_text_are_in_no_primary_table(mixed):
     assert expected["sensitivity"].is_empty()
     cohort = primary["sensitivity"]
     assert cohort["cohort"].unique().to_list() == ["text_reconstructed"]
-    assert set(cohort["estimand"]) >= {"contrast", "both_active_contrast", "readout_gap", "matched_contrast", "geometric_mean_ratio", "median_ratio"}
+    assert set(cohort["estimand"]) >= {
+        "contrast",
+        "both_active_contrast",
+        "readout_gap",
+        "context_gap",
+        "matched_contrast",
+        "geometric_mean_ratio",
+        "median_ratio",
+    }
     only = {**frames, "traces": frames["traces"].filter(~keep), "outcomes": frames["outcomes"].filter(~keep)}
     alone = decomposition.decompose(only, settings)["policy"]
     for horizon in HORIZONS:

@@ -152,7 +152,9 @@ def test_contexts():
     commons = {"high": "medium", "early": "low"}
     assert probe.contexts_of({"cut": "horizon"}, "low", commons) == [("policy", "low"), ("common", "low"), ("common", "medium")]
     assert probe.contexts_of({"cut": "matched", "partner_arm": "high"}, "low", commons) == [("policy", "low"), ("common", "medium")]
-    assert probe.contexts_of({"cut": "fraction"}, "low", commons) == [("policy", "low")]
+    everywhere = [("policy", "low"), ("common", "low"), ("common", "medium")]
+    assert probe.contexts_of({"cut": "fraction", "complete": False}, "low", commons) == [("policy", "low")]
+    assert probe.contexts_of({"cut": "fraction", "complete": True}, "low", commons) == everywhere, "a whole block, whichever rule reaches it"
 
 
 class Recorder:

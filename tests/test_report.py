@@ -87,13 +87,17 @@ def test_the_headline_row_adds_up(made: Made):
     assert row.readouts == ["terminal", "symmetric"]
     for readout in row.readouts:
         assert row.finishing[readout].value + row.active[readout].value + row.rest[readout] == pytest.approx(row.contrast[readout].value, abs=1e-12)
+    gap = row.contrast["terminal"].value - row.contrast["symmetric"].value
+    assert row.readout_gap.value + row.context_gap.value == pytest.approx(gap, abs=1e-12)
 
 
 def test_a_benchmark_without_options_is_read_by_continuation(made: Made):
     found = {name: catalogue.of(pl.read_parquet(path), "tiny", "free") for name, path in made.decomposition.items()}
     row = verdicts.headline(found, "low", "high", [0, 8, 16, 32])
     assert row is not None
-    assert row.readouts == ["terminal_continuation"]
+    assert row.readouts == ["terminal_continuation", "symmetric_continuation"]
+    for readout in row.readouts:
+        assert row.finishing[readout].value + row.active[readout].value + row.rest[readout] == pytest.approx(row.contrast[readout].value, abs=1e-12)
     assert row.matched_by == "continuation"
 
 
@@ -119,8 +123,12 @@ def test_sentences_say_what_the_intervals_say():
     text = " ".join(verdicts.sentences(row, MARGIN, LEVEL))
     assert "it is shorter" in text
     assert "a is right more often, +20.0 (10.0 to 30.0) points" in text
-    assert "runs that finish earlier under Y; neither of the two sources under Y_sym. The two ways of reading disagree." in text
+    assert "runs that finish earlier under Y; neither of the two sources under Y_sym. Y and Y_sym disagree." in text
     assert "Equivalent within 3 points (equivalence test, p = 0.001): equally many tokens" in text
+    gaps = verdicts.sentences(
+        headline(contrast=row.contrast, readout_gap=Estimate(0.0, 0.0, 0.0), context_gap=Estimate(0.03, 0.01, 0.05)), MARGIN, LEVEL
+    )
+    assert "changes nothing in any pair and the context gap (own prompts instead of the shared one) is +3.0 (1.0 to 5.0) points." in " ".join(gaps)
 
 
 def test_a_longer_treatment_is_not_said_to_use_its_tokens_better():

@@ -12,6 +12,7 @@ import polars as pl
 
 from midtrace import __version__, tables
 from midtrace.config import file_hash
+from midtrace.estimands import COMMON
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,18 @@ HEADLINES = (
     Headline(
         "accuracy of {treatment} minus {reference} at {horizon} tokens, both runs unfinished, common context",
         "policy",
-        {"estimand": "both_active_contrast", "readout": "symmetric"},
+        {"estimand": "both_active_contrast", "readout": COMMON},
     ),
-    Headline("how much of the contrast at {horizon} tokens is the readout: Y minus Y_sym", "policy", {"estimand": "readout_gap"}),
+    Headline(
+        "readout gap at {horizon} tokens: what the contrast changes by where finished runs are read as unfinished ones are ({readout})",
+        "policy",
+        {"estimand": "readout_gap"},
+    ),
+    Headline(
+        "context gap at {horizon} tokens: what the contrast changes by where the shared prompt replaces the own ones ({readout})",
+        "policy",
+        {"estimand": "context_gap"},
+    ),
     Headline(
         "contribution at {horizon} tokens of pairs of which only {treatment} has finished",
         "strata",

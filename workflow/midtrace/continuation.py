@@ -7,24 +7,44 @@ from typing import Any
 from midtrace import dialects, tables
 from midtrace.engines import GREEDY, Engine, GenerateRequest, Sampling
 from midtrace.logs import batches
-from midtrace.probe import Inputs
+from midtrace.probe import Inputs, contexts_of
 from midtrace.seeds import continuation_seed
 from midtrace.shard import WHOLE, Shard
 from midtrace.vocabulary import require_context
 
 
-def jobs_of(cut: Mapping[str, Any], arm: str, commons: Mapping[str, str], modes: Sequence[str]) -> list[tuple[str, str, str]]:
+def jobs_of(
+    cut: Mapping[str, Any], arm: str, commons: Mapping[str, str], continuations: Mapping[str, Any], probed: bool
+) -> list[tuple[str, str, str]]:
     """(mode, context, context arm) in which a cut is continued by the engine.
 
-    ``answer`` continues unfinished horizon cuts under the own prompt (they enter Y with C) and matched cuts in their common context (both
-    sides). ``resume`` reasons on from unfinished fraction cuts under the own prompt. ``natural`` needs no engine.
+    Parameters
+    ----------
+    cut
+        A row of the cuts table.
+    arm, commons
+        The arm, and the common context of each comparison, by partner.
+    continuations
+        Section of the config: ``modes`` and ``contexts``.
+    probed
+        Whether the probe reads the cut too. If it does, ``answer`` continues horizons in ``contexts`` and matched cuts in their common context.
+        If not (free-form answers), it stands in for the probe: every cut is continued wherever a probe would read it
+        (:func:`midtrace.probe.contexts_of`), horizons in ``contexts``. Whole blocks are continued too.
+
+    Notes
+    -----
+    ``resume`` reasons on from unfinished fraction cuts under the own prompt. ``natural`` needs no engine.
     """
     jobs = []
-    if "answer" in modes and cut["cut"] == "horizon" and not cut["complete"]:
-        jobs.append(("answer", "policy", arm))
-    if "answer" in modes and cut["cut"] == "matched":
-        jobs.append(("answer", "common", commons[cut["partner_arm"]]))
-    if "resume" in modes and cut["cut"] == "fraction" and not cut["complete"]:
+    if "answer" in continuations["modes"]:
+        for context, context_arm in contexts_of(cut, arm, commons):
+            if cut["cut"] == "horizon":
+                wanted = context in continuations["contexts"]
+            else:
+                wanted = not probed or (cut["cut"] == "matched" and context == "common")
+            if wanted:
+                jobs.append(("answer", context, context_arm))
+    if "resume" in continuations["modes"] and cut["cut"] == "fraction" and not cut["complete"]:
         jobs.append(("resume", "policy", arm))
     return jobs
 
@@ -62,7 +82,8 @@ def run(
 
 def rows(inputs: Inputs, settings: Mapping[str, Any], batch: int, engine: Engine, shard: Shard = WHOLE) -> Iterator[Iterator[dict[str, Any]]]:
     """The raw continuations of a shard of the traces, batch by batch: when one is given, the engine has done its part of it."""
-    modes, origin = settings["continuations"]["modes"], settings["replay"]["traces"]
+    origin = settings["replay"]["traces"]
+    probed = origin["items"]["benchmark"]["answer_kind"] == "choice"
     require_context(inputs.model, inputs.source, inputs.longest() + settings["continuations"]["max_tokens"])
     # The availability grid is for the probe alone.
     unread = {*settings["replay"].get("availability", ())} - {*settings["replay"]["horizons"]}
@@ -74,13 +95,13 @@ def rows(inputs: Inputs, settings: Mapping[str, Any], batch: int, engine: Engine
             for name in names
             for cut in inputs.cuts[name]
             if cut["horizon"] not in unread or cut["cut"] != "horizon"
-            for job in jobs_of(cut, inputs.arm, inputs.commons, modes)
+            for job in jobs_of(cut, inputs.arm, inputs.commons, settings["continuations"], probed)
         ]
         requests = {entry: _request(inputs, entry, settings) for entry in map(_hashable, todo)}
         done: dict[tuple, list[int]] = {}
         for mode, sampling in (("answer", GREEDY), ("resume", Sampling(**inputs.model["sampling"]))):
             own = {entry: request for entry, request in requests.items() if entry[3] == mode}
-            # Cuts of one trace that keep the same tokens are one request.
+            # Cuts of one trace that keep the same tokens behind the same prompt are one request.
             distinct = list(dict.fromkeys(own.values()))
             generations = dict(zip(distinct, engine.generate(distinct, sampling, stops), strict=True))
             done |= {entry: generations[request].ids for entry, request in own.items()}

@@ -9,9 +9,13 @@ import polars as pl
 
 from midtrace import config as study_config
 from midtrace import tables
+from midtrace.errors import InputError
 from midtrace.tables import TableKey
 
 SCORES = ("q_gold", "brier", "log_loss", "gold_log_odds")
+# Readings of a cut, and what a readout's name ends in that rests on them.
+READINGS = {"probe": "", "continuation": "_continuation"}
+EVERYWHERE = dict.fromkeys(READINGS, ("policy", "common"))
 
 
 def outcomes(
@@ -21,22 +25,32 @@ def outcomes(
     readouts: pl.DataFrame,
     continuations: pl.DataFrame,
     horizons: Sequence[int] | None = None,
+    contexts: Mapping[str, Sequence[str]] = EVERYWHERE,
 ) -> pl.DataFrame:
     """The outcomes table.
 
     Parameters
     ----------
     items, traces, cuts, readouts, continuations
-        Tables of any number of models, benchmarks, arms and replicates; ``readouts`` is empty where no benchmark has options.
+        Tables of any number of models, benchmarks, arms and replicates.
     horizons
         Horizons at which a run may stop; at others (the availability grid) there are ``symmetric`` rows only. None: all.
+    contexts
+        Reading (``probe``, ``continuation``) -> the contexts in which the config has cuts read (:func:`midtrace.config.read_contexts`): they
+        say which readouts there are, whatever the tables hold.
 
     Returns
     -------
     polars.DataFrame
-        ``terminal``: Y(B) = the natural answer if complete at B, else the probe under the own prompt. ``terminal_continuation``: the same
-        with the continued answer. ``symmetric``: the probe in the common context ``context_arm``, whatever the state (method, section 3).
-        Scores are null where the natural answer is used.
+        ``terminal``: Y(B) = the natural answer if complete at B, else the probe under the own prompt. ``symmetric_own``: the probe under the own
+        prompt, whatever the state. ``symmetric``: the probe in the common context ``context_arm``, whatever the state (method, section 3).
+        ``terminal_continuation``, ``symmetric_own_continuation``, ``symmetric_continuation``: the same with the continued answer. Scores are
+        null where no probe is used.
+
+    Raises
+    ------
+    InputError
+        If a cut that the config has read is missing from the tables.
     """
     base = (
         cuts.filter(pl.col("cut") == "horizon")
@@ -45,37 +59,38 @@ def outcomes(
         .join(items.select("item_id", "benchmark", "stratum"), on="item_id")
     )
     stops = base if horizons is None else base.filter(pl.col("horizon").is_in(list(horizons)))
-    keys = ["trace_id", "horizon"]
+    unscored = [pl.lit(None, pl.Float64).alias(score) for score in SCORES]
+    answered = continuations.filter(pl.col("mode") == "answer").with_columns(unscored)
     parts = []
-    if len(readouts):
-        read = readouts.filter(pl.col("cut") == "horizon").select(*keys, "context", "context_arm", "correct", *SCORES)
-        policy = stops.join(read.filter(pl.col("context") == "policy"), on=keys)
-        natural = pl.col("complete")
-        parts.append(
-            policy.with_columns(
-                pl.when(natural).then("natural").otherwise("correct").alias("correct"),
-                *(pl.when(natural).then(None).otherwise(score).alias(score) for score in SCORES),
-                readout=pl.lit("terminal"),
-            )
-        )
-        parts.append(base.join(read.filter(pl.col("context") == "common"), on=keys).with_columns(readout=pl.lit("symmetric")))
-    continued = continuations.filter(pl.col("cut") == "horizon", pl.col("mode") == "answer").select(*keys, "correct")
-    if len(continued):
-        parts.append(
-            stops.join(continued, on=keys, how="left")
-            .filter(pl.col("complete") | pl.col("correct").is_not_null())
-            .with_columns(
-                pl.when("complete").then("natural").otherwise("correct").alias("correct"),
-                *(pl.lit(None, pl.Float64).alias(score) for score in SCORES),
-                readout=pl.lit("terminal_continuation"),
-                context_arm="arm",
-            )
-        )
+    for reading, frame in (("probe", readouts), ("continuation", answered)):
+        ending = READINGS[reading]
+        read = frame.filter(pl.col("cut") == "horizon").select("trace_id", "horizon", "context", "context_arm", "correct", *SCORES)
+        if "policy" in contexts.get(reading, ()):
+            own = _read(stops, read, "policy", reading)
+            natural = [pl.when("complete").then("natural").otherwise("correct").alias("correct")]
+            natural += [pl.when("complete").then(None).otherwise(score).alias(score) for score in SCORES]
+            parts.append(own.with_columns(natural, readout=pl.lit(f"terminal{ending}")))
+            parts.append(own.with_columns(readout=pl.lit(f"symmetric_own{ending}")))
+        if "common" in contexts.get(reading, ()):
+            # The availability grid is for the probe alone.
+            common = _read(base if reading == "probe" else stops, read, "common", reading)
+            parts.append(common.with_columns(readout=pl.lit(f"symmetric{ending}")))
     if not parts:
         return tables.Outcomes.create_empty()
     names = tables.Outcomes.column_names()
     order = ["model", "benchmark", "arm", "replicate", "item_id", "horizon", "readout", "context_arm"]
     return pl.concat([part.select(names) for part in parts]).sort(order)
+
+
+def _read(stops: pl.DataFrame, read: pl.DataFrame, context: str, reading: str) -> pl.DataFrame:
+    """Stops with what was read there in a context; one that was not read is an error, never left out."""
+    found = stops.join(read.filter(pl.col("context") == context), on=["trace_id", "horizon"], how="left")
+    absent = found.filter(pl.col("correct").is_null())
+    if len(absent):
+        trace_id, horizon = absent.select("trace_id", "horizon").row(0)
+        problem = f"no {reading} at horizon {horizon}, context {context} ({len(absent)} in all)"
+        raise InputError(trace_id, reading, problem, "every horizon read, as the config asks")
+    return found
 
 
 def run(inputs: Mapping[str, Sequence[str | Path]], output: str | Path, study: str, settings: Mapping[str, Any]) -> None:
@@ -96,7 +111,8 @@ def run(inputs: Mapping[str, Sequence[str | Path]], output: str | Path, study: s
     def parts() -> Iterator[pl.DataFrame]:
         for names in sorted(by_shard["traces"], key=tuple):
             own = {stage: read_stage(stage, {stage: [paths[names]] if names in paths else []}, settings) for stage, paths in by_shard.items()}
-            frame = outcomes(items, own["traces"], own["cuts"], own["readouts"], own["continuations"], settings["horizons"])
+            contexts = study_config.read_contexts(settings, names.benchmark)
+            frame = outcomes(items, own["traces"], own["cuts"], own["readouts"], own["continuations"], settings["horizons"], contexts)
             if len(frame):
                 yield frame
 

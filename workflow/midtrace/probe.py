@@ -146,11 +146,11 @@ def read(
 def contexts_of(cut: Mapping[str, Any], arm: str, commons: Mapping[str, str]) -> list[tuple[str, str]]:
     """(context, context arm) pairs in which a cut is read.
 
-    Every cut is read under its own prompt. Horizons are read in the common context of each comparison of the arm too, matched cuts in that
-    of their comparison.
+    Every cut is read under its own prompt. Horizons, and whole blocks whatever rule reaches them, are read in the common context of each
+    comparison of the arm too, matched cuts in that of their comparison.
     """
     pairs = [("policy", arm)]
-    if cut["cut"] == "horizon":
+    if cut["cut"] == "horizon" or (cut["cut"] == "fraction" and cut["complete"]):
         pairs += [("common", common) for common in sorted(set(commons.values()))]
     elif cut["cut"] == "matched":
         pairs.append(("common", commons[cut["partner_arm"]]))

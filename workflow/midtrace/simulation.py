@@ -12,6 +12,7 @@ from midtrace import tables
 OPTIONS = 4
 CONFIDENT = 0.7  # probability of the chosen option in a simulated readout; the others share the rest
 FRACTIONS = (0.25, 0.5, 0.75, 1.0)
+CONTEXTS = {"probe": ("policy", "common")}  # what is read, as midtrace.outcomes takes it: nothing is continued
 
 
 @dataclass(frozen=True)

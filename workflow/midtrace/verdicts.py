@@ -20,9 +20,11 @@ from typing import Any
 import polars as pl
 
 from midtrace.errors import InputError
+from midtrace.estimands import GAPS
 
 MINUS = "\N{MINUS SIGN}"
 TERMINAL = ("terminal", "terminal_continuation")
+BY_READING = (("terminal", "symmetric"), ("terminal_continuation", "symmetric_continuation"))
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class Headline:
     """The row of a comparison in the headline table; by readout where a mapping; None where it was not measured.
 
     ``finishing`` and ``active`` are the contributions of the strata ``treatment_complete`` and ``both_active``; ``rest`` is what the other
-    two strata contribute; the shares are shares of pairs; ``final`` is the terminal contrast at the largest horizon, ``last``.
+    two strata contribute; the shares are shares of pairs; ``final`` is the terminal contrast at the largest horizon, ``last``;
+    ``readout_gap`` and ``context_gap`` say what changes the contrast from Y to Y_sym.
     """
 
     treatment: str
@@ -64,6 +67,8 @@ class Headline:
     equivalence_p: float | None = None
     final: Estimate | None = None
     last: int | None = None
+    readout_gap: Estimate | None = None
+    context_gap: Estimate | None = None
 
     def matched_verdict(self, level: float) -> str:
         """See :func:`matched_verdict`."""
@@ -74,7 +79,7 @@ class Headline:
     @property
     def readouts(self) -> list[str]:
         """Readouts with a contrast: the terminal one first."""
-        return [name for name in (*TERMINAL, "symmetric") if name in self.contrast]
+        return [name for by in BY_READING for name in by if name in self.contrast]
 
 
 def direction(low: float | None, high: float | None) -> str:
@@ -201,10 +206,12 @@ def headline(tables: Mapping[str, pl.DataFrame], treatment: str, reference: str,
     active: dict[str, Estimate] = {}
     rest: dict[str, float] = {}
     shares: dict[str, float | None] = {}
-    for readout in ("terminal", "terminal_continuation", "symmetric"):
-        if readout == "terminal_continuation" and "terminal" in contrast:
-            continue
-        total = one(tables["policy"], **pair, estimand="contrast", horizon=at, readout=readout)
+    at_horizon = tables["policy"].filter(pl.col("horizon") == at)
+    measured = {readout: one(at_horizon, **pair, estimand="contrast", readout=readout) for by in BY_READING for readout in by}
+    # By continuation only where nothing is probed.
+    readouts = next((by for by in BY_READING if any(measured[readout] for readout in by)), ())
+    for readout in readouts:
+        total = measured[readout]
         if total is None:
             continue
         contrast[readout] = total
@@ -216,6 +223,8 @@ def headline(tables: Mapping[str, pl.DataFrame], treatment: str, reference: str,
             shares[name] = dict(strata.select("termination", "share").iter_rows()).get(name)
         others = strata.filter(pl.col("termination").is_in(["both_complete", "reference_complete"]))
         rest[readout] = float(others["contribution"].sum())
+    ending = "" if "terminal" in contrast else "_continuation"
+    gaps = {gap: one(at_horizon, **pair, estimand=gap, readout=f"{first}{ending} - {second}{ending}") for gap, (first, second) in GAPS.items()}
     by = "probe" if one(tables["matched"], **pair, estimand="matched_contrast", readout="probe") else "continuation"
     p = one(tables["matched"], **pair, estimand="matched_equivalence_p", readout=by)
     return Headline(
@@ -234,6 +243,7 @@ def headline(tables: Mapping[str, pl.DataFrame], treatment: str, reference: str,
         None if p is None else p.value,
         next((f for name in TERMINAL if (f := one(tables["policy"], **pair, estimand="contrast", horizon=max(horizons), readout=name))), None),
         max(horizons),
+        **gaps,
     )
 
 
@@ -291,6 +301,8 @@ def sentences(row: Headline, margin: float, level: float) -> list[str]:
         }
         found.append(f"Stopped at {row.horizon} tokens: {words[main.direction]}, {points(main)} points.")
         found.append(_origin(row))
+        if row.readout_gap is not None and row.context_gap is not None:
+            found.append(_gaps(row.readout_gap, row.context_gap))
     if row.final is not None and row.last != row.horizon:
         found.append(f"Stopped at the largest horizon, {row.last}: {points(row.final)} points.")
     margin_points = f"{100 * margin:g}"
@@ -323,7 +335,7 @@ def sentences(row: Headline, margin: float, level: float) -> list[str]:
 
 def _origin(row: Headline) -> str:
     """Which of the two named strata has a contribution that is clearly not zero, under each readout."""
-    names = {"terminal": "Y", "terminal_continuation": "Y", "symmetric": "Y_sym"}
+    names = {"terminal": "Y", "terminal_continuation": "Y", "symmetric": "Y_sym", "symmetric_continuation": "Y_sym"}
     said = {}
     for readout in row.readouts:
         sources = {"runs that finish earlier": row.finishing.get(readout), "pairs that both still think": row.active.get(readout)}
@@ -331,4 +343,19 @@ def _origin(row: Headline) -> str:
         said[names[readout]] = " and ".join(clear) or "neither of the two sources"
     if len(set(said.values())) == 1:
         return f"What clearly contributes, under {' and '.join(said)}: {next(iter(said.values()))}."
-    return "What clearly contributes: " + "; ".join(f"{text} under {name}" for name, text in said.items()) + ". The two ways of reading disagree."
+    return "What clearly contributes: " + "; ".join(f"{text} under {name}" for name, text in said.items()) + ". Y and Y_sym disagree."
+
+
+def _gaps(readout: Estimate, context: Estimate) -> str:
+    """What changes the difference from Y to Y_sym: the reading of finished runs, and the prompt. Only the first is a readout effect."""
+    words = {"exact": "changes nothing in any pair", "unclear": "is not clearly different from 0", "missing": "has no interval"}
+    parts = [
+        f"{name} {words[gap.direction]}{'' if gap.direction == 'exact' else f', {points(gap)} points'}"
+        if gap.direction in words
+        else f"{name} is {points(gap)} points"
+        for name, gap in (
+            ("the readout gap (finished runs read by their own answers instead of as the others are)", readout),
+            ("the context gap (own prompts instead of the shared one)", context),
+        )
+    ]
+    return f"Of Y minus Y_sym, {' and '.join(parts)}."

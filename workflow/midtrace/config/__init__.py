@@ -9,7 +9,7 @@ from midtrace import wording
 from midtrace.config import interruptions
 from midtrace.config.checks import check
 from midtrace.config.reading import conform, read_yaml, schema
-from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, replicates, selected
+from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, read_contexts, replicates, selected
 from midtrace.config.settings import (
     REVISED,
     analysis_settings,
@@ -61,6 +61,7 @@ __all__ = [
     "partners",
     "probe_settings",
     "prompt_of",
+    "read_contexts",
     "read_yaml",
     "replay_settings",
     "replicates",

@@ -49,3 +49,12 @@ def context_arms(config: Mapping[str, Any], arm: str) -> dict[str, str]:
 def choice_benchmarks(config: Mapping[str, Any]) -> list[str]:
     """Selected benchmarks that the forced-answer probe can read."""
     return [name for name in selected(config, "benchmarks") if config["benchmarks"][name]["answer_kind"] == "choice"]
+
+
+def read_contexts(config: Mapping[str, Any], benchmark: str) -> dict[str, list[str]]:
+    """Reading -> contexts in which horizons of a benchmark are read: ``probe`` in both where there are options, ``continuation`` as configured."""
+    continuations, choice = config["continuations"], config["benchmarks"][benchmark]["answer_kind"] == "choice"
+    return {
+        "probe": ["policy", "common"] if choice else [],
+        "continuation": list(continuations["contexts"]) if "answer" in continuations["modes"] else [],
+    }

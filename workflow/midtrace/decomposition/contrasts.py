@@ -16,14 +16,11 @@ STRATA_KEYS = ["horizon", "readout", "termination"]
 
 def policy_terms(pairs: pl.DataFrame) -> pl.DataFrame:
     """Item terms of all estimands of the policy table."""
-    terms = [estimands.policy_terms(pairs), estimands.both_active_terms(pairs)]
-    if {"terminal", "symmetric"} <= set(pairs["readout"]):
-        terms.append(estimands.readout_gap_terms(pairs))
-    return pl.concat(terms)
+    return pl.concat([estimands.policy_terms(pairs), estimands.both_active_terms(pairs), estimands.gap_terms(pairs)])
 
 
 def policy(pairs: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
-    """Policy accuracy, its parts and contrasts, the both-active contrast, and the readout gap, by horizon and readout."""
+    """Policy accuracy, its parts and contrasts, the both-active contrast, and the readout and context gaps, by horizon and readout."""
     return with_intervals(policy_terms(pairs), POLICY_KEYS, settings)
 
 
@@ -59,7 +56,7 @@ def by_horizon(outcomes: pl.LazyFrame, comparison: Mapping[str, str], settings: 
         ``value``, ``within``.
     """
     t, r, common = comparison["treatment"], comparison["reference"], comparison["common"]
-    chosen = outcomes.filter(pl.col("arm").is_in([t, r]), (pl.col("readout") != "symmetric") | (pl.col("context_arm") == common))
+    chosen = outcomes.filter(pl.col("arm").is_in([t, r]), estimands.in_context(common))
     found: dict[str, list[pl.DataFrame]] = {name: [] for name in ("policy", "scores", "share", "difference", "contribution", "pairs")}
     for horizon in settings["horizons"]:
         rows = chosen.filter(pl.col("horizon") == horizon).collect(engine="streaming")
@@ -88,7 +85,7 @@ def by_horizon(outcomes: pl.LazyFrame, comparison: Mapping[str, str], settings: 
 def sensitivity_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     """The pairs of the contrasts that are held against other methods of inference."""
     contrast = pairs.with_columns(estimand=pl.lit("contrast"), value=pl.col("difference"), within=pl.lit(True))
-    active = pairs.filter(pl.col("readout") == "symmetric").with_columns(
+    active = pairs.filter(pl.col("readout").is_in(estimands.COMMON)).with_columns(
         estimand=pl.lit("both_active_contrast"), value=pl.col("difference"), within=pl.col("termination") == "both_active"
     )
     return pl.concat([contrast.select(SENSITIVITY_COLUMNS), active.select(SENSITIVITY_COLUMNS)])

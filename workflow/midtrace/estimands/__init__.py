@@ -3,13 +3,16 @@
 from midtrace.estimands.agreement import agreement, binned, falsifier_rows, kappa_of_shares, later_rows
 from midtrace.estimands.availability import area, availability_terms, carried
 from midtrace.estimands.contrasts import (
+    COMMON,
+    GAPS,
     PAIR_KEYS,
     TERMINATION,
     both_active_terms,
+    gap_terms,
+    in_context,
     matched_pairs,
     pairs,
     policy_terms,
-    readout_gap_terms,
     strata,
     strata_terms,
 )
@@ -19,6 +22,8 @@ from midtrace.estimands.scores import score_terms
 from midtrace.estimands.terms import estimate, item_terms, named
 
 __all__ = [
+    "COMMON",
+    "GAPS",
     "PAIR_KEYS",
     "TERMINATION",
     "agreement",
@@ -29,6 +34,8 @@ __all__ = [
     "carried",
     "estimate",
     "falsifier_rows",
+    "gap_terms",
+    "in_context",
     "item_terms",
     "judging",
     "kappa_of_shares",
@@ -40,7 +47,6 @@ __all__ = [
     "named",
     "pairs",
     "policy_terms",
-    "readout_gap_terms",
     "score_terms",
     "strata",
     "strata_terms",

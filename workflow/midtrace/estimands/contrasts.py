@@ -5,7 +5,15 @@ import polars as pl
 from midtrace.estimands.terms import estimate, item_terms, named
 
 PAIR_KEYS = ("model", "benchmark", "item_id", "replicate", "horizon", "readout")
+COMMON = ("symmetric", "symmetric_continuation")  # readouts in the common context of a comparison: an arm may have several
+# What changes a contrast between Y and Y_sym, in two parts that add up: the contrast under the first readout minus that under the second.
+GAPS = {"readout_gap": ("terminal", "symmetric_own"), "context_gap": ("symmetric_own", "symmetric")}
 TERMINATION = ("both_complete", "treatment_complete", "reference_complete", "both_active")
+
+
+def in_context(common: str) -> pl.Expr:
+    """Outcomes that enter a comparison whose common context is the prompt of the arm ``common``."""
+    return ~pl.col("readout").is_in(COMMON) | (pl.col("context_arm") == common)
 
 
 def pairs(outcomes: pl.DataFrame, treatment: str, reference: str, common: str | None = None) -> pl.DataFrame:
@@ -18,7 +26,7 @@ def pairs(outcomes: pl.DataFrame, treatment: str, reference: str, common: str | 
     treatment, reference
         Arms.
     common
-        For ``symmetric`` rows, the arm whose prompt is the context; None if the table holds one context only.
+        For readouts in a common context, the arm whose prompt it is; None if the table holds one context only.
 
     Returns
     -------
@@ -26,9 +34,9 @@ def pairs(outcomes: pl.DataFrame, treatment: str, reference: str, common: str | 
         ``PAIR_KEYS``, ``correct_t``, ``correct_r``, ``complete_t``, ``complete_r``, ``q_t``, ``q_r``, ``difference``, ``termination``.
     """
     if common is not None:
-        outcomes = outcomes.filter((pl.col("readout") != "symmetric") | (pl.col("context_arm") == common))
+        outcomes = outcomes.filter(in_context(common))
     elif "context_arm" in outcomes.columns:
-        read = outcomes.filter(pl.col("readout") == "symmetric", pl.col("arm").is_in([treatment, reference]))
+        read = outcomes.filter(pl.col("readout").is_in(COMMON), pl.col("arm").is_in([treatment, reference]))
         if read["context_arm"].n_unique() > 1:
             raise ValueError(f"symmetric rows in several contexts ({', '.join(sorted(read['context_arm'].unique()))}): say which is common")
     q_gold = pl.col("q_gold") if "q_gold" in outcomes.columns else pl.lit(None, pl.Float64).alias("q_gold")
@@ -85,15 +93,34 @@ def _term(frame: pl.DataFrame, estimand: str, value: pl.Expr, within: pl.Expr | 
 
 
 def both_active_terms(frame: pl.DataFrame) -> pl.DataFrame:
-    """Terms of the contrast among pairs with both runs active at B (method, 4.3); primary under ``symmetric``, the common context."""
+    """Terms of the contrast among pairs with both runs active at B (method, 4.3); primary in the common context."""
     return _term(frame, "both_active_contrast", pl.col("difference"), pl.col("termination") == "both_active")
 
 
-def readout_gap_terms(frame: pl.DataFrame) -> pl.DataFrame:
-    """Terms of the readout gap: the contrast under Y minus the contrast under Y_sym, by horizon."""
+def gap_terms(frame: pl.DataFrame) -> pl.DataFrame:
+    """Terms of what changes a contrast between Y and Y_sym, in two parts that add up (method, section 3), by horizon.
+
+    Parameters
+    ----------
+    frame
+        See :func:`pairs`.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``readout_gap`` = Delta under Y minus Delta under ``symmetric_own``: the prompt is fixed, the reading of finished runs changes.
+        ``context_gap`` = Delta under ``symmetric_own`` minus Delta under Y_sym: the reading is fixed, the prompt changes. ``readout`` names the
+        two; by probe and by continuation, for pairs that are read both ways.
+    """
     keys = ["item_id", "replicate", "horizon"]
-    both = frame.filter(pl.col("readout") == "terminal").join(frame.filter(pl.col("readout") == "symmetric"), on=keys, suffix="_sym")
-    return _term(both.with_columns(readout=pl.lit("terminal - symmetric")), "readout_gap", pl.col("difference") - pl.col("difference_sym"))
+    found = []
+    for ending in ("", "_continuation"):
+        for gap, sides in GAPS.items():
+            first, second = (f"{name}{ending}" for name in sides)
+            both = frame.filter(pl.col("readout") == first).join(frame.filter(pl.col("readout") == second), on=keys, suffix="_second")
+            named_both = both.with_columns(readout=pl.lit(f"{first} - {second}"))
+            found.append(_term(named_both, gap, pl.col("difference") - pl.col("difference_second")))
+    return pl.concat(found)
 
 
 def strata_terms(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:

@@ -22,6 +22,7 @@ QUANTITIES = {
     "terminal": ("contrast", "Y"),
     "terminal_continuation": ("contrast", "Y by continuation"),
     "symmetric": ("contrast", "Y_sym"),
+    "symmetric_continuation": ("contrast", "Y_sym by continuation"),
     "matched": ("matched_contrast", "equal length"),
 }
 
@@ -84,10 +85,10 @@ def methods(parts: Parts) -> Figure | None:
 
 
 def _columns(frame: pl.DataFrame) -> list[str]:
-    """The quantities to show: Y and Y_sym at the headline horizon (Y by continuation where nothing is probed), and equal length."""
+    """The quantities to show: Y and Y_sym at the headline horizon (by continuation where nothing is probed), and equal length."""
     estimated = frame.filter(pl.col("estimate").is_not_null())
     present = set(estimated.filter(pl.col("estimand") == "contrast")["readout"])
-    kept = [name for name in ("terminal", "symmetric") if name in present] or [name for name in ("terminal_continuation",) if name in present]
+    kept = next((shown for by in verdicts.BY_READING if (shown := [name for name in by if name in present])), [])
     return kept + (["matched"] if "matched_contrast" in set(estimated["estimand"]) else [])
 
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from midtrace.figures import style
+from midtrace.verdicts import BY_READING
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ class Parts:
 
 
 def terminal_readouts(frame: pl.DataFrame) -> list[str]:
-    """Readouts to show: Y and Y_sym where there is a probe, else Y by continuation."""
+    """Readouts to show: Y and Y_sym by the probe where there is one, else by continuation."""
     present = set(frame["readout"].drop_nulls())
-    return [name for name in ("terminal", "symmetric") if name in present] or [name for name in ("terminal_continuation",) if name in present]
+    return next((shown for by in BY_READING if (shown := [name for name in by if name in present])), [])
 
 
 def band(axes: Axes, frame: pl.DataFrame, x: str, look: dict, label: str) -> None:

@@ -31,7 +31,12 @@ from midtrace.verdicts import Headline, number, p_value, plain, points
 
 FOLLOWED = 0.5  # a scripted statement that is followed less often is a failed control; it is said in the report
 TEMPLATE = Path(__file__).with_name("page.html.j2")
-READOUTS = {"terminal": "Y", "terminal_continuation": "Y (continuation)", "symmetric": "Y_sym"}
+READOUTS = {
+    "terminal": "Y",
+    "symmetric": "Y_sym",
+    "terminal_continuation": "Y (continuation)",
+    "symmetric_continuation": "Y_sym (continuation)",
+}
 VERDICTS = {
     "better": "treatment better",
     "worse": "treatment worse",

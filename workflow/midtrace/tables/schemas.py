@@ -242,6 +242,9 @@ class Interruptions(RawInterruptions):
     mode = _text(nullable=True, regex=one_of("panic", "self_doubt", "leakage", "unfinished", "unparsed", "other"))
 
 
+READOUTS = tuple(f"{name}{ending}" for ending in ("", "_continuation") for name in ("terminal", "symmetric_own", "symmetric"))
+
+
 class Outcomes(dy.Schema):
     """One row is a trace at a horizon under a readout. ``token_exact`` is the trace's: rows without it enter sensitivity tables only."""
 
@@ -253,7 +256,7 @@ class Outcomes(dy.Schema):
     replicate = dy.Int32(primary_key=True)
     horizon = dy.Int32(primary_key=True)
     complete = dy.Bool(nullable=False)
-    readout = dy.String(primary_key=True, regex=one_of("terminal", "terminal_continuation", "symmetric"))
+    readout = dy.String(primary_key=True, regex=one_of(*READOUTS))
     context_arm = dy.String(primary_key=True)
     token_exact = dy.Bool(nullable=False)
     correct = dy.Bool(nullable=False)
