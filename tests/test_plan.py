@@ -38,9 +38,9 @@ def test_files_and_rows_are_those_that_the_study_made(study: Study, planned: pl.
     for path, rows in own.select("path", "rows").iter_rows():
         if stage == "traces" or (all_end and stage in ("cuts", "probes")):
             assert made(study, path) == rows
-        elif stage == "continuations":  # a run without an end is continued at every horizon and fraction
+        elif stage == "continuations":  # a run without an end is resumed at its end too
             config = study.config
-            assert made(study, path) <= config["benchmarks"]["chains"]["n"] * (len(config["horizons"]) + len(config["fractions"]) + 1)
+            assert made(study, path) <= rows + config["benchmarks"]["chains"]["n"]
         else:
             assert made(study, path) <= rows
 
@@ -52,10 +52,11 @@ def test_horizon_cuts_are_exact_whatever_the_runs_did(study: Study, planned: pl.
             frame = pl.read_parquet(study.folder / path)
             n = frame["trace_id"].n_unique()
             contexts = 1 if folder == "cuts" else frame.select("context", "context_arm").unique().height
+            wholes = contexts - 1  # a whole block by fraction is read in common contexts too; not in a run without an end
             found = frame.filter(pl.col("cut") == "horizon").height
             others = rows - found
             assert found == n * horizons * contexts
-            assert others >= frame.filter(pl.col("cut") != "horizon").height
+            assert others >= frame.filter(pl.col("cut") != "horizon").height >= others - n * (wholes + 4), "of a run without an end there are fewer"
 
 
 def test_what_is_there_is_not_still_to_do(study: Study):
@@ -129,15 +130,26 @@ def test_counts_and_tokens_by_hand(tmp_path):
     # Cuts: horizons 0, 50, 100, 200 (choice; 0, 100, 200 for math), 2 fractions, 1 matched.
     assert cell(frame, "rows", path="cuts/embedded/chains/low/r2.parquet") == 10 * (4 + 2 + 1)
     assert cell(frame, "rows", path="cuts/embedded/free/low/r1.parquet") == 7 * (3 + 2 + 1)
-    # Probes: horizons in two contexts, fractions in one, the matched cut in two. Each of two prompts is read once with the run, and 12 closes.
+    # Probes: horizons in two contexts, half of the reasoning in one, all of it and the matched cut in two. Two prompts are read once with the run.
     probes = {"path": "readouts/embedded/chains/low/r0.parquet"}
-    assert cell(frame, "rows", **probes) == 10 * (4 * 2 + 2 + 2)
-    assert cell(frame, "prefilled", **probes) == 10 * (2 * (20 + 150) + 12 * plan.CLOSE_TOKENS)
+    assert cell(frame, "rows", **probes) == 10 * (4 * 2 + 1 + 2 + 2)
+    assert cell(frame, "prefilled", **probes) == 10 * (2 * (20 + 150) + 13 * plan.CLOSE_TOKENS)
     assert not len(frame.filter(pl.col("stage") == "probes", pl.col("benchmark") == "free"))
-    # Continuations: answers at horizons 0 and 100 (of a run of 150) and at the matched cut, resumed at 0.5.
+    # Continuations of choices: answers in two contexts at horizons 0, 100 and 200, in the common one at the matched cut, which is the whole block of
+    # 150 tokens like horizon 200; so three prefixes each. Resumed at 0.5, under the own prompt.
+    continued = {"path": "raw/continuations/embedded/chains/low/r0.parquet"}
+    assert cell(frame, "rows", **continued) == 10 * (3 * 2 + 1 + 1)
+    assert cell(frame, "decoded", **continued) == 10 * (2 * 3 * 16 + 75)
+    assert cell(frame, "prefilled", **continued) == 10 * (2 * (20 + 150) + 2 * 3 * plan.CLOSE_TOKENS)
+    # The reference is cut at the treatment's 150 of 400 tokens; horizons 0, 100, 200 leave it unfinished.
+    assert cell(frame, "decoded", path="raw/continuations/embedded/chains/high/r0.parquet") == 10 * ((3 + 4) * 16 + 200)
+    # Free-form answers have no probe: half and all of the reasoning, and the matched cut under the own prompt, are continued too.
     continued = {"path": "raw/continuations/embedded/free/low/r0.parquet"}
-    assert cell(frame, "rows", **continued) == 7 * (3 + 1)
-    assert cell(frame, "decoded", **continued) == 7 * (3 * 16 + 75)
+    assert cell(frame, "rows", **continued) == 7 * (3 * 2 + 2 + 1 + 2 + 1)
+    assert cell(frame, "decoded", **continued) == 7 * ((3 + 1 + 3) * 16 + 75)
+    # What contexts cost is in the plan: under the own prompt alone, horizons give three prefixes, and the matched cut one in the common context.
+    own = plan.table(hand_config(continuations={"modes": ["answer"], "contexts": ["policy"], "max_tokens": 16}), tmp_path)
+    assert cell(own, "decoded", path="raw/continuations/embedded/chains/low/r0.parquet") == 10 * (3 + 1) * 16
     # Interruptions at 0, 75 and 50 tokens; the cut at 500 lies beyond the run.
     hard = {"path": "raw/interruptions/embedded/chains_update/low/r0/hard.parquet"}
     update = {"path": "raw/interruptions/embedded/chains_update/low/r1/update.parquet"}

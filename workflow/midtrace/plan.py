@@ -1,8 +1,7 @@
 """What a study will take, before anything runs: rows of each stage, tokens, disk and hours.
 
 Counts follow from the config; tokens rest on how long runs are assumed to be (``plan.mean_tokens``, else ``max_tokens``), and every run is taken
-to end its reasoning. So rows of traces are exact. Of a run without an end there are fewer cuts, probes and interruptions, and it is continued at
-every horizon.
+to end its reasoning. So rows of traces are exact. Of a run without an end there are fewer cuts, probes and interruptions.
 """
 
 import dataclasses
@@ -18,7 +17,9 @@ from midtrace import config as study_config
 from midtrace import tables
 from midtrace.config import REVISED
 from midtrace.config import interruptions as interruption_config
+from midtrace.continuation import jobs_of
 from midtrace.errors import InputError
+from midtrace.probe import contexts_of
 from midtrace.tables import TableKey
 
 STAGES = ("traces", "cuts", "probes", "continuations", "interruptions", "controls", "verdicts")
@@ -151,26 +152,42 @@ def _place(folder: str, key: TableKey) -> tuple[str, str, str, str]:
 def _arm(config: Mapping[str, Any], key: TableKey, n: int) -> Iterator[Shard]:
     """The shards of an arm and replicate in the study of horizons."""
     yield _traces(config, key, n)
-    model, benchmark, arm = key.model, key.benchmark, key.arm
-    choice = benchmark in study_config.choice_benchmarks(config)
-    tokens, prompt = length(config, model, arm), config["plan"]["prompt_tokens"]
-    grid = {*config["horizons"], *(config["availability"]["horizons"] if choice else ())}
-    matched, fractions = len(study_config.partners(config, arm)), config["fractions"]
-    contexts = {arm, *study_config.context_arms(config, arm).values()}
-    yield Shard("cuts", *_place("cuts", key), study_config.replay_settings(config, *key), n * (len(grid) + len(fractions) + matched))
+    choice = key.benchmark in study_config.choice_benchmarks(config)
+    tokens, prompt = length(config, key.model, key.arm), config["plan"]["prompt_tokens"]
+    commons = study_config.context_arms(config, key.arm)
+    cuts = list(_cuts(config, key, choice))
+    yield Shard("cuts", *_place("cuts", key), study_config.replay_settings(config, *key), n * len(cuts))
     if choice:
-        commons = len({*study_config.context_arms(config, arm).values()})
-        read = len(grid) * (1 + commons) + len(fractions) + 2 * matched
-        prefixes = len(contexts) * (prompt + tokens) + read * CLOSE_TOKENS
+        read = sum(len(contexts_of(cut, key.arm, commons)) for cut in cuts)
+        prefixes = len({key.arm, *commons.values()}) * (prompt + tokens) + read * CLOSE_TOKENS
         yield Shard("probes", *_place("readouts", key), study_config.probe_settings(config, *key), n * read, 0, n * prefixes)
-    modes = config["continuations"]["modes"]
-    answered = (sum(horizon < tokens for horizon in config["horizons"]) + matched) * ("answer" in modes)
-    resumed = [fraction for fraction in fractions if fraction < 1] if "resume" in modes else []
-    decoded = answered * config["continuations"]["max_tokens"] + sum((1 - fraction) * tokens for fraction in resumed)
-    prefilled = (len(contexts) * (prompt + tokens) + answered * CLOSE_TOKENS) if answered or resumed else 0
-    rows = n * (answered + len(resumed))
+    section = config["continuations"]
+    jobs = [(cut, *job) for cut in cuts if not cut["grid"] for job in jobs_of(cut, key.arm, commons, section, choice)]
+    # What keeps the same tokens behind the same prompt is one request: whole blocks are continued once in a context.
+    answered = {(context_arm, cut["n_tokens"]) for cut, mode, _, context_arm in jobs if mode == "answer"}
+    resumed = [cut["n_tokens"] for cut, mode, *_ in jobs if mode == "resume"]
+    decoded = len(answered) * section["max_tokens"] + sum(tokens - kept for kept in resumed)
+    prompts = {context_arm for *_, context_arm in jobs}
+    prefilled = len(prompts) * (prompt + tokens) + len(answered) * CLOSE_TOKENS
     settings = study_config.continuation_settings(config, *key)
-    yield Shard("continuations", *_place("raw/continuations", key), settings, rows, n * decoded, n * prefilled, 2 * n * decoded)
+    yield Shard("continuations", *_place("raw/continuations", key), settings, n * len(jobs), n * decoded, n * prefilled, 2 * n * decoded)
+
+
+def _cuts(config: Mapping[str, Any], key: TableKey, choice: bool) -> Iterator[dict[str, Any]]:
+    """The cuts of a run that ends and is as long as assumed; ``grid``: there for the availability area alone."""
+    tokens = length(config, key.model, key.arm)
+
+    def cut(rule: str, kept: float, partner: str | None = None, grid: bool = False) -> dict[str, Any]:
+        return {"cut": rule, "n_tokens": min(kept, tokens), "complete": kept >= tokens, "partner_arm": partner, "grid": grid}
+
+    for horizon in sorted({*config["horizons"], *(config["availability"]["horizons"] if choice else ())}):
+        yield cut("horizon", horizon, grid=horizon not in config["horizons"])
+    for fraction in config["fractions"]:
+        yield cut("fraction", fraction * tokens)
+    for comparison in config["comparisons"]:
+        treatment, reference = comparison["treatment"], comparison["reference"]
+        if key.arm in (treatment, reference):
+            yield cut("matched", length(config, key.model, treatment), reference if key.arm == treatment else treatment)
 
 
 def _interruption(config: Mapping[str, Any], key: TableKey, n: int) -> Shard:
