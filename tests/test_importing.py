@@ -2,8 +2,10 @@
 
 import json
 import zipfile
+import zlib
 
 import polars as pl
+import pyarrow as pa
 import pytest
 import yaml
 from builders import item_files, small_config, walker
@@ -13,7 +15,8 @@ from midtrace import items, probe, prompts, replay, tables
 from midtrace.dialects import EMBEDDED
 from midtrace.errors import InputError
 from midtrace.external import importing
-from midtrace.external.formats import Run, read_items, read_runs
+from midtrace.external.formats import read_items, read_runs
+from midtrace.external.runs import LeftOut, Run
 from midtrace.grading import answers
 
 REASONING = "\n1 plus 2 is 3.\n"
@@ -73,7 +76,8 @@ def test_request_outputs_keep_their_ids(study, tokenizer, finished, tmp_path):
     cut = finished[:6]
     records = [vllm_record(study, tokenizer, n, [(finished, "stop"), (cut, "length")]) for n in range(3)]
     counts = bring("vllm", write_lines(tmp_path / "out.jsonl", records))
-    assert counts == {0: {"taken": 3, "token_exact": 3, "unknown_items": 0}, 1: {"taken": 3, "token_exact": 3, "unknown_items": 0}}
+    expected = {"taken": 3, "token_exact": 3, "unknown_items": 0, "missing_items": 1}
+    assert (counts.replicates, counts.left_out, counts.beyond) == ({0: expected, 1: expected}, [], 0)
     first, second = imported(0).row(0, named=True), imported(1).row(0, named=True)
     assert first["output_ids"] == finished
     assert first["prompt_ids"] == rendered(study, tokenizer)
@@ -154,7 +158,7 @@ def test_samples_of_the_harness_are_text(study, tokenizer, finished, tmp_path):
     assert done["output_ids"] == finished
     assert (done["status"], done["token_exact"], done["prompt_ids"]) == ("terminated", False, rendered(study, tokenizer))
     assert (cut["status"], cut["n_reasoning"]) == ("truncated", len(ids_of(REASONING, tokenizer)))
-    assert read_items([source], "lm-eval")[0] == {"id": "00000", "answer": "D", **doc}
+    assert read_items([source], "lm-eval").taken[0] == {"id": "samples/00000", "task": "samples", "answer": "D", **doc}
 
 
 @pytest.mark.parametrize("archive", [False, True])
@@ -174,12 +178,12 @@ def test_logs_of_inspect_keep_reasoning_apart(study, finished, tmp_path, archive
     else:
         path.write_text(json.dumps({"status": "success", "samples": samples}))
     counts = bring("inspect", path)
-    assert {replicate: entry["taken"] for replicate, entry in counts.items()} == {0: 3, 1: 2}
+    assert {replicate: entry["taken"] for replicate, entry in counts.replicates.items()} == {0: 3, 1: 2}
     frame = imported()
     assert frame["output_ids"][0].to_list() == finished
     assert frame["status"].to_list() == ["terminated", "terminated", "truncated"]
     assert not frame["token_exact"].any()
-    assert read_items([path], "inspect")[0] == {"id": "00000", "question": "Q", "options": ["x", "y"], "answer": "A"}
+    assert read_items([path], "inspect").taken[0] == {"id": "00000", "task": "", "question": "Q", "options": ["x", "y"], "answer": "A"}
 
 
 def test_parquet_tables_are_read(study, finished, tmp_path):
@@ -217,21 +221,201 @@ def test_mistakes_of_the_user_are_one_line(study, finished, tmp_path, capsys):
         assert message in told
     assert importing.main(["items", str(twice), "--format", "vllm", "--output", "items.jsonl"]) == 1
     with pytest.raises(InputError, match="unknown"):
-        list(read_runs([twice], "csv"))
+        read_runs([twice], "csv")
 
 
 def test_the_command_writes_items_and_never_overwrites_traces(study, finished, tmp_path, capsys):
     log = tmp_path / "log.json"
     sample = {"id": 7, "input": [{"role": "user", "content": "Q"}], "choices": ["x", "y"], "target": ["B"]}
-    log.write_text(json.dumps({"samples": [sample]}))
+    log.write_text(json.dumps({"eval": {"task": "law"}, "samples": [sample]}))
     assert importing.main(["items", str(log), "--format", "inspect", "--output", "items.jsonl"]) == 0
-    assert json.loads((tmp_path / "items.jsonl").read_text()) == {"id": "7", "question": "Q", "options": ["x", "y"], "answer": "B"}
+    assert json.loads((tmp_path / "items.jsonl").read_text()) == {
+        "id": "law/7",
+        "task": "law",
+        "question": "Q",
+        "options": ["x", "y"],
+        "answer": "B",
+    }
     entry = {"loader": "file", "answer_kind": "choice", "path": "items.jsonl"}
     exam = study_config.validate(small_config(benchmarks={"exam": entry}), "study")
     assert items.load(exam["benchmarks"]["exam"] | {"name": "exam"}, 1)["answer"].to_list() == ["B"]
     runs = write_lines(tmp_path / "runs.jsonl", [{"item_id": "00000", "output_ids": finished, "replicate": k} for k in (0, 1)])
     arguments = ["traces", str(runs), "--format", "plain", "--config", "study.yaml", "--model", "embedded", "--benchmark", "chains", "--arm", "low"]
     assert importing.main(arguments) == 0
-    assert "replicate 0: taken 1, token_exact 0, unknown_items 0" in capsys.readouterr().out
+    assert "replicate 0: taken 1, token_exact 0, unknown_items 0, missing_items 3" in capsys.readouterr().out
     assert importing.main(arguments) == 1
     assert "exists already" in capsys.readouterr().err
+
+
+def lm_eval_record(number, texts=("<think>a</think>b",), **values):
+    doc = {"question": f"q{number}", "choices": ["x", "y"]}
+    return {"doc_id": number, "doc": doc, "target": "B", "resps": [list(texts)], "filter": "none", **values}
+
+
+def test_items_of_subtasks_are_told_apart_by_their_task(tmp_path):
+    law, arts = (tmp_path / f"samples_exam_{task}_2026-11-30T10-11-12.345678.jsonl" for task in ("law", "arts"))
+    write_lines(law, [lm_eval_record(n) for n in range(3)])
+    write_lines(arts, [lm_eval_record(n) for n in range(2)])
+    found = read_items([law, arts], "lm-eval")
+    assert [item["id"] for item in found.taken] == [*(f"exam_law/{n}" for n in range(3)), "exam_arts/0", "exam_arts/1"]
+    assert [item["task"] for item in found.taken] == ["exam_law"] * 3 + ["exam_arts"] * 2
+    assert read_items([law], "lm-eval", task="mine").taken[0]["id"] == "mine/0"
+    runs = read_runs([law, arts], "lm-eval").taken
+    assert [(run.task, run.item) for run in runs] == [("exam_law", "0"), ("exam_law", "1"), ("exam_law", "2"), ("exam_arts", "0"), ("exam_arts", "1")]
+
+
+def test_two_items_of_one_id_are_refused(tmp_path):
+    once = write_lines(tmp_path / "law.jsonl", [lm_eval_record(0), lm_eval_record(0)])
+    assert len(read_items([once], "lm-eval").taken) == 1
+    other = write_lines(tmp_path / "law.jsonl", [lm_eval_record(0), lm_eval_record(0, target="A")])
+    with pytest.raises(InputError, match="item law/0: is two different items"):
+        read_items([other], "lm-eval")
+
+
+def test_one_filter_of_several_is_read(tmp_path):
+    both = [lm_eval_record(n, filter=name) for name in ("strict", "flexible") for n in range(2)]
+    log = write_lines(tmp_path / "law.jsonl", both)
+    assert [run.item for run in read_runs([log], "lm-eval").taken] == ["0", "1"]
+    assert len(read_runs([log], "lm-eval", chosen="flexible").taken) == 2
+    with pytest.raises(InputError, match="filter: 'loose' is not in the log; allowed: strict, flexible"):
+        read_runs([log], "lm-eval", chosen="loose")
+    with pytest.raises(InputError, match="filter: is given, but plain logs have none"):
+        read_runs([log], "plain", chosen="strict")
+    write_lines(log, [*both, lm_eval_record(2, filter="flexible")])
+    assert read_runs([log], "lm-eval").left_out == [LeftOut("law/2", "without a line of filter strict")]
+    write_lines(log, [*both[:3], lm_eval_record(1, ["another"], filter="flexible")])
+    with pytest.raises(InputError, match="doc_id 1: has other outputs under another filter"):
+        read_runs([log], "lm-eval")
+    assert [run.text for run in read_runs([log], "lm-eval", chosen="flexible").taken][1] == "another"
+
+
+def test_outputs_that_failed_are_counted_and_the_others_taken(tmp_path):
+    likely = {"resps": [[["-1.5", "False"]], [["-0.5", "True"]]], "arguments": {"a": {"arg_1": " x"}, "b": {"arg_1": " y"}}}
+    records = [lm_eval_record(0, ["a", "", None]), lm_eval_record(1, []), lm_eval_record(2, **likely), lm_eval_record(3)]
+    found = read_runs([write_lines(tmp_path / "law.jsonl", records)], "lm-eval")
+    assert [(run.item, run.replicate) for run in found.taken] == [("0", 0), ("3", 0)]
+    assert [(sample.name, sample.reason) for sample in found.left_out] == [
+        ("law/0, repeat 1", "without an output"),
+        ("law/0, repeat 2", "without an output"),
+        ("law/1", "without an output"),
+        ("law/2", "whose log holds likelihoods, no generated text"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "asked", "answer"),
+    [
+        ("1", [" x", " y"], "B"),  # the number of a choice
+        (" y", [" x", " y"], "B"),  # its text
+        ("1", [" 0", " 1"], "B"),  # both, and the same one
+        ("1", [" 1", " 2"], None),  # both, and not the same one
+        ("3", [" x", " y"], None),
+    ],
+)
+def test_the_target_of_likelihoods_is_a_choice(tmp_path, target, asked, answer):
+    arguments = {f"gen_args_{k}": {"arg_0": "q", "arg_1": text} for k, text in enumerate(asked)}
+    record = lm_eval_record(0, target=target, resps=[[["-1.5", "False"]]] * 2, arguments=arguments, doc={"question": "q", "answer": 7})
+    found = read_items([write_lines(tmp_path / "law.jsonl", [record])], "lm-eval")
+    if answer is None:
+        assert [sample.name for sample in found.left_out] == ["law/0"]
+    else:
+        assert (found.taken[0]["answer"], found.taken[0]["options"]) == (answer, [text.strip() for text in asked])
+
+
+def inspect_log(path, samples):
+    path.write_text(json.dumps({"eval": {"task": "law"}, "samples": samples}))
+    return path
+
+
+def inspect_sample(number, **values):
+    choice = {"message": {"role": "assistant", "content": "<think>a</think>b"}, "stop_reason": "stop"}
+    return {"id": number, "epoch": 1, "input": "Q", "choices": ["x", "y"], "target": "B", "output": {"choices": [choice]}, **values}
+
+
+def test_samples_of_inspect_that_failed_are_counted_and_the_others_taken(tmp_path):
+    partial = inspect_sample(3, error={"message": "limit"})
+    redacted = {"message": {"content": [{"type": "reasoning", "reasoning": "xyz", "redacted": True}, {"type": "text", "text": "B"}]}}
+    samples = [inspect_sample(1), inspect_sample(2, output={"choices": []}), partial, inspect_sample(4, output={"choices": [redacted]})]
+    found = read_runs([inspect_log(tmp_path / "log.json", samples)], "inspect")
+    assert [(run.task, run.item) for run in found.taken] == [("law", "1")]
+    assert [(sample.name, sample.reason) for sample in found.left_out] == [
+        ("law/2", "that failed"),
+        ("law/3", "that failed"),
+        ("law/4", "whose reasoning is redacted"),
+    ]
+
+
+def test_questions_of_inspect_are_read_or_counted(tmp_path):
+    parts = [{"type": "text", "text": "What is"}, {"type": "text", "text": " this?"}]
+    picture = [*parts, {"type": "image", "image": "attachment://1"}]
+
+    def asked(number, *messages):
+        return inspect_sample(number, input=[{"role": role, "content": content} for role, content in messages])
+
+    samples = [
+        asked(1, ("system", "Be brief."), ("user", parts)),
+        inspect_sample(2, target=[]),
+        inspect_sample(3, target=["A", "B"]),
+        asked(4, ("system", "Be brief.")),
+        asked(5, ("user", "a"), ("assistant", "b"), ("user", "c")),
+        asked(6, ("user", picture)),
+        inspect_sample(7, target=["A"]),
+        inspect_sample(7, epoch=2, target=["A"]),
+    ]
+    found = read_items([inspect_log(tmp_path / "log.json", samples)], "inspect")
+    assert [(item["id"], item["question"], item["answer"]) for item in found.taken] == [("law/1", "What is this?", "B"), ("law/7", "Q", "A")]
+    assert {sample.name: sample.reason for sample in found.left_out} == {
+        "law/2": "without a target",
+        "law/3": "with several targets",
+        "law/4": "without a message of the user",
+        "law/5": "with several messages of the user",
+        "law/6": "whose question is more than text",
+    }
+
+
+def test_what_an_import_leaves_out_is_said(study, finished, tmp_path, capsys):
+    records = [{"item_id": "00000", "output_ids": finished, "replicate": k} for k in (0, 1, 2, 3)]
+    arguments = ["--config", "study.yaml", "--model", "embedded", "--benchmark", "chains", "--arm", "low"]
+    assert importing.main(["traces", str(write_lines(tmp_path / "runs.jsonl", records)), "--format", "plain", *arguments]) == 0
+    assert "2 runs of replicates that the study does not have" in capsys.readouterr().out
+    log = inspect_log(tmp_path / "log.json", [inspect_sample(1), *(inspect_sample(n, target=[]) for n in range(2, 9))])
+    assert importing.main(["items", str(log), "--format", "inspect", "--output", "items.jsonl"]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines() == [
+        "1 items: items.jsonl",
+        "7 samples left out: 7 without a target (law/2, law/3, law/4, law/5, law/6, ...)",
+    ]
+    assert importing.main(["items", str(log), "--format", "inspect", "--output", "no/folder/items.jsonl"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_values_of_documents_come_out_as_they_were_written(tmp_path):
+    log = tmp_path / "law.jsonl"
+    log.write_text(
+        '{"doc_id": 0, "doc": {"question": "q", "options": [1.10, 2, 3e2], "big": 123456789012345678901}, "target": "2", "resps": [["x"]]}\n'
+    )
+    assert importing.main(["items", str(log), "--format", "lm-eval", "--output", str(tmp_path / "items.jsonl")]) == 0
+    written = json.loads((tmp_path / "items.jsonl").read_text())
+    assert (written["options"], written["big"]) == (["1.10", 2, "3e2"], 123456789012345678901)
+
+
+def zstd_archive(path, members):
+    """A zip whose members are compressed by zstd, as Inspect writes it: method 93, put into the headers of stored members."""
+    content = {name: pa.compress(data, codec="zstd", asbytes=True) for name, data in members.items()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+        for entry in archive.filelist:
+            entry.compress_type, entry.file_size, entry.CRC = 93, len(members[entry.filename]), zlib.crc32(members[entry.filename])
+    return path
+
+
+def test_members_compressed_by_zstd_are_read(tmp_path):
+    header, sample = json.dumps({"eval": {"task": "law"}}).encode(), json.dumps(inspect_sample(1)).encode()
+    log = zstd_archive(tmp_path / "log.eval", {"header.json": header, "samples/1_epoch_1.json": sample})
+    assert [item["id"] for item in read_items([log], "inspect").taken] == ["law/1"]
+    spoiled = bytearray(log.read_bytes())
+    spoiled[spoiled.index(b"\x28\xb5\x2f\xfd") + 12] ^= 255
+    log.write_bytes(spoiled)
+    with pytest.raises(InputError, match=r"log.eval: file: cannot be read"):
+        read_items([log], "inspect")
