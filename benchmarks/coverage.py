@@ -2,12 +2,13 @@
 
 ``coverage``: how often a nominal 95% interval of the mean difference holds the truth, at 200 items x 3 replicates, by method and by where the
 variance lies. ``bands``: how often the simultaneous bands hold all of 12 horizons. ``strata``: planted effects against measured contributions.
-``bias``: a readout that misses what unfinished prefixes know.
+``bias``: a readout that misses what unfinished prefixes know. ``sources``: dominance, readout and survivor bounds, tipping point, equal-token split.
 """
 
 import argparse
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -92,8 +93,10 @@ def measured(design: simulation.Design, seed: int, resamples: int) -> dict[str, 
     settings = simulation.settings([HORIZON], seed, resamples=resamples)
     stages = ("item_tables", "traces", "cuts", "readouts", "continuations")
     rows = outcomes(*(frames[name] for name in stages), contexts=simulation.CONTEXTS)
-    tables, _ = contrasts.by_horizon(rows.lazy(), settings["comparisons"][0], settings)
-    return {**tables, "falsifier": contrasts.falsifier(frames["readouts"], frames["traces"], settings["comparisons"][0], settings)}
+    comparison = settings["comparisons"][0]
+    at_matched = contrasts.matched_reads(frames, frames["traces"], comparison)
+    tables, _ = contrasts.by_horizon(rows.lazy(), frames["traces"], at_matched, comparison, settings)
+    return {**tables, "falsifier": contrasts.falsifier(frames["readouts"], frames["traces"], comparison, settings)}
 
 
 def strata(studies: int, resamples: int, seed: int) -> Iterator[dict]:
@@ -134,16 +137,99 @@ def bias(studies: int, resamples: int, seed: int) -> Iterator[dict]:
             yield row | {"interval_without_0": round(away, 3), "studies": studies}
 
 
+def source_tables(frames: dict[str, pl.DataFrame], seed: int, resamples: int, **inference: object) -> dict[str, pl.DataFrame]:
+    """Tables ``dominance``, ``bounds``, ``survivors``, ``split`` (and ``policy``) of one simulated study at 192 tokens."""
+    settings = simulation.settings([HORIZON], seed, resamples=resamples, **inference)
+    settings["strata"] = dict(frames["item_tables"].select("item_id", "stratum").iter_rows()) if inference.get("strata") else None
+    comparison = settings["comparisons"][0]
+    stages = ("item_tables", "traces", "cuts", "readouts", "continuations")
+    rows = outcomes(*(frames[name] for name in stages), contexts=simulation.CONTEXTS)
+    at_matched = contrasts.matched_reads(frames, frames["traces"], comparison)
+    return contrasts.by_horizon(rows.lazy(), frames["traces"], at_matched, comparison, settings)[0]
+
+
+# Easy items with short runs, hard ones with long runs: what unfinished prefixes know differs, and so do the shares that are unfinished.
+EASY = simulation.Design(ratio=0.8, known_t=0.5, known_r=1.0, shortest=100, longest=300)
+HARD = simulation.Design(ratio=0.8, known_t=0.5, known_r=1.0, shortest=301, longest=500)
+SOURCES = {
+    "mixed": simulation.MIXED,
+    "biased readout": simulation.Design(ratio=0.6, known_t=0.3, known_r=0.3, bias_policy=0.6),
+    "prompt effect": simulation.Design(ratio=0.6, known_t=0.4, known_r=1.0, prompt=0.2),
+}
+# Quantity -> where it stands.
+PLACES = {
+    **{name: ("dominance", {"estimand": name, "readout": "terminal"}) for name in ("finishing", "lead", "finishing_share")},
+    **{
+        f"finishing_{name}": ("bounds", {"estimand": "contribution", "reading": name, "termination": "treatment_complete"})
+        for name in ("probe_own", "probe_common", "any_right", "all_right")
+    },
+    "tipping_share": ("bounds", {"estimand": "tipping_share", "reading": "probe_own"}),
+    **{name: ("survivors", {"estimand": name, "readout": "symmetric"}) for name in ("both_active_contrast", "trimmed_lower", "trimmed_upper")},
+    **{name: ("split", {"estimand": name, "readout": "symmetric"}) for name in ("equal_tokens", "further_tokens")},
+}
+LOWEST = ("bounds", {"estimand": "contrast", "reading": "lowest"})
+HIGHEST = ("bounds", {"estimand": "contrast", "reading": "highest"})
+
+
+def at(tables: dict[str, pl.DataFrame], place: tuple[str, dict]) -> dict:
+    """The row of a place in ``PLACES``."""
+    table, where = place
+    found = tables[table].filter(*(pl.col(column) == value for column, value in where.items()))
+    assert len(found) == 1, place
+    return found.row(0, named=True)
+
+
+def sources(studies: int, resamples: int, seed: int) -> Iterator[dict]:
+    """Coverage of the intervals of every estimand of method 4.10 to 4.13, and how often bounds with their outer limits hold what they bound."""
+    for name, design in SOURCES.items():
+        truth = design.sources(HORIZON)
+        unbiased = replace(design, bias_policy=0.0, bias_common=0.0).sources(HORIZON)
+        found = [source_tables(simulation.simulate(design, ITEMS, REPLICATES, [HORIZON], seed + k), seed + k, resamples) for k in range(studies)]
+        for quantity, place in PLACES.items():
+            yield covering(name, quantity, truth[quantity], [at(tables, place) for tables in found])
+        ends = {"contrast without bias": (unbiased["contrast"], LOWEST, HIGHEST)}
+        ends["both-active contrast"] = (truth["both_active_contrast"], PLACES["trimmed_lower"], PLACES["trimmed_upper"])
+        for quantity, (value, lower, upper) in ends.items():
+            limits = [(at(tables, lower), at(tables, upper)) for tables in found]
+            inside = np.mean([low["ci_low"] <= value <= high["ci_high"] for low, high in limits])
+            between = [float(np.mean([row["estimate"] for row in side])) for side in zip(*limits, strict=True)]
+            row = {"study": "sources", "design": name, "quantity": f"bounds of the {quantity}", "truth": round(value, 4)}
+            yield row | {"mean": [round(end, 4) for end in between], "held": round(float(inside), 4), "studies": studies}
+    kinds = [EASY.truth(HORIZON)["both_active"], HARD.truth(HORIZON)["both_active"]]
+    shares = [kind._states(HORIZON)["both_active"].mean() for kind in (EASY, HARD)]
+    standard = float(np.mean([active / share for active, share in zip(kinds, shares, strict=True)]))
+    rows = {"standardised_contrast": [], "both_active_contrast": []}
+    for k in range(studies):
+        easy = simulation.simulate(EASY, ITEMS // 2, REPLICATES, [HORIZON], seed + k, stratum="easy")
+        hard = simulation.simulate(HARD, ITEMS // 2, REPLICATES, [HORIZON], seed + studies + k, stratum="hard")
+        frames = {stage: pl.concat([easy[stage], hard[stage]]) for stage in easy}
+        tables = source_tables(frames, seed + k, resamples, strata=True, length_strata=2)
+        for quantity, kept in rows.items():
+            kept.append(at(tables, ("survivors", {"estimand": quantity})))
+    truths = {"standardised_contrast": standard, "both_active_contrast": float(sum(kinds) / sum(shares))}
+    for quantity, kept in rows.items():
+        yield covering("easy and hard items", quantity, truths[quantity], kept)
+
+
+def covering(design: str, quantity: str, truth: float, rows: list[dict]) -> dict:
+    """Mean estimate and coverage of one quantity over studies; studies without limits are counted."""
+    limited = [row for row in rows if row["ci_low"] is not None]
+    covered = np.mean([row["ci_low"] <= truth <= row["ci_high"] for row in limited]) if limited else float("nan")
+    mean = float(np.mean([row["estimate"] for row in rows]))
+    row = {"study": "sources", "design": design, "quantity": quantity, "truth": round(truth, 4), "mean": round(mean, 4)}
+    return row | {"covered": round(float(covered), 4), "without_limits": len(rows) - len(limited), "studies": len(rows)}
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--studies", type=int, default=2_000, help="simulated studies per design of coverage")
-    parser.add_argument("--whole-studies", type=int, default=200, help="simulated studies per design of strata and bias")
-    parser.add_argument("--only", choices=["coverage", "bands", "strata", "bias"], nargs="+", help="some of the four")
+    parser.add_argument("--whole-studies", type=int, default=200, help="simulated studies per design of strata, bias and sources")
+    parser.add_argument("--only", choices=["coverage", "bands", "strata", "bias", "sources"], nargs="+", help="some of the five")
     parser.add_argument("--resamples", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=20261130)
     chosen = parser.parse_args()
     parts = {"coverage": (coverage, chosen.studies), "bands": (bands, chosen.studies // 10)}
-    parts |= {"strata": (strata, chosen.whole_studies), "bias": (bias, chosen.whole_studies)}
+    parts |= {"strata": (strata, chosen.whole_studies), "bias": (bias, chosen.whole_studies), "sources": (sources, chosen.whole_studies)}
     for name, (part, studies) in parts.items():
         if chosen.only is None or name in chosen.only:
             for line in part(studies, chosen.resamples, chosen.seed):

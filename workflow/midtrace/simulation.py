@@ -19,8 +19,8 @@ CONTEXTS = {"probe": ("policy", "common")}  # what is read, as midtrace.outcomes
 class Design:
     """Two arms, ``t`` (treatment) and ``r`` (reference), on items with four options.
 
-    A reference run has L_r reasoning tokens, uniform on 1, ..., ``longest``; its treatment twin has ceil(``ratio`` x L_r). A run *solves* its
-    item with a probability that varies by item (Beta with mean ``solves`` and ``spread`` = a + b); the gold answer can be read from
+    A reference run has L_r reasoning tokens, uniform on ``shortest``, ..., ``longest``; its treatment twin has ceil(``ratio`` x L_r). A run *solves*
+    its item with a probability that varies by item (Beta with mean ``solves`` and ``spread`` = a + b); the gold answer can be read from
     ceil(``known`` x L_r) tokens on (one value per arm, at most the arm's own length). Before that, and in runs that solve nothing, answers
     are guesses.
 
@@ -35,34 +35,101 @@ class Design:
     bias_policy, bias_common
         Chance that the probe reads a guess from an *unfinished* prefix although the answer is known there, under the own prompt and in the
         common context.
+    prompt
+        Chance that the treatment's own prompt makes a run say the gold answer whatever it has thought: its own answer and every reading under
+        that prompt, none in the common context.
     """
 
     ratio: float = 1.0
     known_t: float = 1.0
     known_r: float = 1.0
+    shortest: int = 1
     longest: int = 512
     solves: float = 0.7
     spread: float = 4.0
     bias_policy: float = 0.0
     bias_common: float = 0.0
+    prompt: float = 0.0
 
     def truth(self, horizon: int) -> dict[str, float]:
         """Expected contributions of the termination strata at a horizon, under a readout without bias.
 
         A sum over the L_r: gain = ``solves`` x (1 - chance) wherever one arm knows and the other does not.
         """
-        length_r = np.arange(1, self.longest + 1)
+        length_r = self._lengths()
         length_t, from_t, from_r = self._times(length_r)
         gain = self.solves * (1 - 1 / OPTIONS)
         difference = gain * ((from_t <= np.minimum(horizon, length_t)).astype(float) - (from_r <= np.minimum(horizon, length_r)))
+        return {name: float((difference * inside).mean()) for name, inside in self._states(horizon).items()}
+
+    def sources(self, horizon: int) -> dict[str, float]:
+        """Expected values of what :mod:`midtrace.decomposition.sources` estimates at a horizon, biases and prompt included.
+
+        Returns
+        -------
+        dict
+            ``contrast``, ``contrast_own``, ``contrast_common`` under Y, ``symmetric_own`` and Y_sym; of Y the ``finishing`` contribution, its
+            ``lead`` and ``finishing_share``; the ``finishing`` contribution by reading (``finishing_any_right``, ...) and the ``tipping_share``;
+            of Y_sym the ``both_active_contrast``, ``trimmed_lower`` and ``trimmed_upper``, and the parts ``equal_tokens``, ``further_tokens``.
+        """
+        length_r = self._lengths()
+        length_t, from_t, from_r = self._times(length_r)
+        states = self._states(horizon)
         done_t, done_r = length_t <= horizon, length_r <= horizon
-        strata = {
+        at_t, at_r, equal = np.minimum(horizon, length_t), np.minimum(horizon, length_r), np.minimum(horizon, length_t)
+        own_t = self._right(from_t <= at_t, done_t, self.bias_policy)
+        own_t += self.prompt * (1 - own_t)
+        own_r = self._right(from_r <= at_r, done_r, self.bias_policy)
+        common_t, common_r = self._right(from_t <= at_t, done_t, self.bias_common), self._right(from_r <= at_r, done_r, self.bias_common)
+        # A run's own answer is what is read of its whole block under its own prompt: Y and symmetric_own have one expectation.
+        contrast, common = own_t - own_r, common_t - common_r
+        finishing, active = (float((contrast * states[name]).mean()) for name in ("treatment_complete", "both_active"))
+        knows = self.solves * (from_r <= at_r)
+        missed = [(1 - 1 / OPTIONS) * bias for bias in (self.bias_policy, self.bias_common)]
+        any_right = knows * (1 - missed[0] * missed[1]) + (1 - knows) * (1 - (1 - 1 / OPTIONS) ** 2)
+        all_right = knows * (1 - missed[0]) * (1 - missed[1]) + (1 - knows) / OPTIONS**2
+        readings = {"probe_own": own_r, "probe_common": common_r, "any_right": any_right, "all_right": all_right}
+        one_sided = (states["treatment_complete"] | states["reference_complete"]).mean()
+        active_t, active_r = (~done_t).mean(), (~done_r).mean()
+        survivors = min(active_t, active_r)
+        low, high = [], []
+        for right, share in ((common_t * ~done_t, active_t), (common_r * ~done_r, active_r)):
+            low.append(max(0.0, (right.mean() - (share - survivors)) / survivors) if survivors else np.nan)
+            high.append(min(1.0, right.mean() / survivors) if survivors else np.nan)
+        shorter = self._right(from_r <= np.minimum(equal, length_r), length_r <= equal, self.bias_common)
+        return {
+            "contrast": float(contrast.mean()),
+            "contrast_own": float(contrast.mean()),
+            "contrast_common": float(common.mean()),
+            "finishing": finishing,
+            "lead": finishing - active,
+            "finishing_share": finishing / float(contrast.mean()) if contrast.mean() else np.nan,
+            **{f"finishing_{name}": float(((own_t - value) * states["treatment_complete"]).mean()) for name, value in readings.items()},
+            "tipping_share": float(contrast.mean() / one_sided) if one_sided else np.nan,
+            "both_active_contrast": float((common * states["both_active"]).mean() / states["both_active"].mean()) if survivors else np.nan,
+            "trimmed_lower": float(low[0] - high[1]),
+            "trimmed_upper": float(high[0] - low[1]),
+            "equal_tokens": float((common_t - shorter).mean()),
+            "further_tokens": float((shorter - common_r).mean()),
+        }
+
+    def _lengths(self) -> np.ndarray:
+        return np.arange(self.shortest, self.longest + 1)
+
+    def _states(self, horizon: int) -> dict[str, np.ndarray]:
+        length_r = self._lengths()
+        done_t, done_r = self._times(length_r)[0] <= horizon, length_r <= horizon
+        return {
             "both_complete": done_t & done_r,
             "treatment_complete": done_t & ~done_r,
             "reference_complete": ~done_t & done_r,
             "both_active": ~done_t & ~done_r,
         }
-        return {name: float((difference * inside).mean()) for name, inside in strata.items()}
+
+    def _right(self, known: np.ndarray, done: np.ndarray, bias: float) -> np.ndarray:
+        """Chance that a reading is right: of a run that solves its item, where the answer is known and the reading does not miss it; or a guess."""
+        read = self.solves * known * np.where(done, 1.0, 1.0 - bias)
+        return 1 / OPTIONS + (1 - 1 / OPTIONS) * read
 
     def _times(self, length_r: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Length of the treatment, and tokens from which the answer is known in either arm."""
@@ -80,7 +147,7 @@ NULL = Design(ratio=0.6, known_t=0.3, known_r=0.3)
 
 
 def simulate(
-    design: Design, n_items: int, replicates: int, horizons: Sequence[int], seed: int, benchmark: str = "simulated"
+    design: Design, n_items: int, replicates: int, horizons: Sequence[int], seed: int, benchmark: str = "simulated", stratum: str = "all"
 ) -> dict[str, pl.DataFrame]:
     """A study as the tables that :func:`midtrace.decomposition.decompose` takes.
 
@@ -92,6 +159,8 @@ def simulate(
         Size, horizons in tokens, seed.
     benchmark
         Name of the benchmark; the model is ``simulated``.
+    stratum
+        Stratum of the items, which is in their ids too: studies of several kinds of items can be put together.
 
     Returns
     -------
@@ -100,17 +169,20 @@ def simulate(
         own prompt and in the common context ``c``.
     """
     rng = np.random.default_rng(seed)
-    items = [f"{benchmark}/{k:06d}" for k in range(n_items)]
+    kind = "" if stratum == "all" else f"{stratum}-"
+    items = [f"{benchmark}/{kind}{k:06d}" for k in range(n_items)]
     gold = rng.integers(OPTIONS, size=n_items)
     solving = rng.beta(design.spread * design.solves, design.spread * (1 - design.solves), size=n_items)
     runs = n_items * replicates
     item, replicate = np.repeat(np.arange(n_items), replicates), np.tile(np.arange(replicates), n_items)
-    length_r = rng.integers(1, design.longest + 1, size=runs)
+    length_r = rng.integers(design.shortest, design.longest + 1, size=runs)
     length_t, from_t, from_r = design._times(length_r)
     traces, cuts, readouts, natural = [], [], [], []
     for arm, length, start in (("t", length_t, from_t), ("r", length_r, from_r)):
         known = np.where(rng.random(runs) < solving[item], start, design.longest + 1)
-        final = np.where(known <= length, gold[item], rng.integers(OPTIONS, size=runs))
+        thought = np.where(known <= length, gold[item], rng.integers(OPTIONS, size=runs))
+        given = rng.random(runs) < design.prompt if arm == "t" and design.prompt else np.zeros(runs, bool)
+        final = np.where(given, gold[item], thought)
         ids = np.array([f"simulated/{items[i]}/{arm}/r{k}" for i, k in zip(item, replicate, strict=True)])
         trace = {"trace_id": ids, "item": item, "replicate": replicate, "n_reasoning": length, "final": final}
         traces.append(_traces(trace, arm, items, gold))
@@ -131,13 +203,14 @@ def simulate(
             for context, context_arm, bias in contexts:
                 missed = ~complete & (rng.random(runs) < bias)
                 choice = np.where((known <= n) & ~missed, gold[item], rng.integers(OPTIONS, size=runs))
-                choice = np.where(complete, final, choice)
+                choice = np.where(complete, thought, choice)
+                choice = np.where(given, gold[item], choice) if context == "policy" else choice
                 readouts.append(_readouts({**base, "context": context, "context_arm": context_arm}, choice, gold[item]))
             if cut == "fraction":
                 answered = {**base, "context": "policy", "context_arm": arm, "mode": "natural", "text": "", "answer": _letters(final)}
                 natural.append(_typed({**answered, "correct": final == gold[item], "agrees_with_probe": final == choice}))
     return {
-        "item_tables": _items(items, gold, benchmark),
+        "item_tables": _items(items, gold, benchmark, stratum),
         "traces": pl.concat(traces),
         "cuts": pl.concat(cuts),
         "readouts": pl.concat(readouts),
@@ -166,8 +239,8 @@ def _letters(choice: np.ndarray) -> np.ndarray:
     return np.array(list("ABCD"))[choice]
 
 
-def _items(items: Sequence[str], gold: np.ndarray, benchmark: str) -> pl.DataFrame:
-    return pl.DataFrame({"item_id": items, "benchmark": benchmark, "stratum": "all", "answer": _letters(gold)})
+def _items(items: Sequence[str], gold: np.ndarray, benchmark: str, stratum: str) -> pl.DataFrame:
+    return pl.DataFrame({"item_id": items, "benchmark": benchmark, "stratum": stratum, "answer": _letters(gold)})
 
 
 def _traces(trace: Mapping[str, np.ndarray], arm: str, items: Sequence[str], gold: np.ndarray) -> pl.DataFrame:

@@ -35,6 +35,7 @@ def check(config: Mapping[str, Any], where: object) -> None:
     _check_comparisons(config, where)
     for field in ("horizons", "fractions"):
         _check_increasing(config[field], where, field)
+    _check_dominance(config, where)
     _check_increasing(config["controls"]["horizons"], where, "controls.horizons")
     _check_increasing(config["availability"]["horizons"], where, "availability.horizons")
     _check_increasing(config["validity"]["bins"], where, "validity.bins")
@@ -100,6 +101,25 @@ def _check_comparisons(config: Mapping[str, Any], where: object) -> None:
             raise InputError(where, f"comparisons.{index}", f"{comparison['treatment']!r} is compared with itself", "two different arms")
         if pair in seen:
             raise InputError(where, f"comparisons.{index}", f"{' and '.join(sorted(pair))} are compared twice", "each pair of arms once")
+        seen.add(pair)
+
+
+def _check_dominance(config: Mapping[str, Any], where: object) -> None:
+    """The claim must be about what the study measures."""
+    declared, field = config["inference"]["dominance"], "inference.dominance"
+    if declared is None:
+        return
+    if declared["horizon"] not in config["horizons"]:
+        raise InputError(where, f"{field}.horizon", f"{declared['horizon']} is no horizon of the study", config["horizons"])
+    known = [(comparison["treatment"], comparison["reference"]) for comparison in config["comparisons"]]
+    seen = set()
+    for index, comparison in enumerate(declared["comparisons"]):
+        pair = comparison["treatment"], comparison["reference"]
+        if pair not in known:
+            allowed = [f"{t} against {r}" for t, r in known]
+            raise InputError(where, f"{field}.comparisons.{index}", f"{pair[0]!r} against {pair[1]!r} is no comparison of the study", allowed)
+        if pair in seen:
+            raise InputError(where, f"{field}.comparisons.{index}", f"{pair[0]!r} against {pair[1]!r} is named twice", "each comparison once")
         seen.add(pair)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from midtrace import estimands, planted, tables
-from midtrace.decomposition import arms, contrasts, sensitivity
+from midtrace.decomposition import arms, contrasts, sensitivity, sources
 from midtrace.decomposition.arms import arm_lengths, controls, retokenisation, validity
 from midtrace.decomposition.contrasts import length_contrasts, matched, policy, strata
 from midtrace.decomposition.estimates import label
@@ -122,7 +122,11 @@ def decompose(frames: Mapping[str, pl.DataFrame | pl.LazyFrame], settings: Mappi
         name: pl.concat([f for f in parts if len(f)], how="diagonal_relaxed") if any(map(len, parts)) else pl.DataFrame()
         for name, parts in found.items()
     }
-    return {**joined, "inference": sensitivity.adjusted(joined["inference"], settings)}
+    return {
+        **joined,
+        "dominance": sources.claimed(joined["dominance"], settings),
+        "inference": sensitivity.adjusted(joined["inference"], settings),
+    }
 
 
 def _of_benchmark(
@@ -145,8 +149,9 @@ def _of_benchmark(
     for comparison in settings["comparisons"]:
         t, r = comparison["treatment"], comparison["reference"]
         both = {"treatment": t, "reference": r}
-        by_horizon, pairs = contrasts.by_horizon(exact_outcomes, comparison, settings)
-        at_matched_pairs = contrasts.matched_sensitivity_pairs(contrasts.matched_reads(matched_reads, exact, comparison))
+        at_matched = contrasts.matched_reads(matched_reads, exact, comparison)
+        by_horizon, pairs = contrasts.by_horizon(exact_outcomes, exact, at_matched, comparison, settings)
+        at_matched_pairs = contrasts.matched_sensitivity_pairs(at_matched)
         made = {
             **by_horizon,
             "matched": contrasts.matched(matched_reads, exact, comparison, settings),

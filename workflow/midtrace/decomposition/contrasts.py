@@ -1,5 +1,6 @@
 """Tables of a comparison: policy, strata, scores, availability, matched horizon, falsifier, lengths."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ import polars as pl
 
 from midtrace import estimands
 from midtrace.decomposition.estimates import bootstrap_settings, one_row, with_intervals
+from midtrace.decomposition.sources import source_tables, source_terms
 from midtrace.inference import equivalence
 
 POLICY_KEYS = ["estimand", "horizon", "readout"]
@@ -38,7 +40,9 @@ def strata_table(terms: Mapping[str, pl.DataFrame], settings: Mapping[str, Any])
     return contribution.with_columns(estimand=pl.lit("contribution"), contribution="estimate")
 
 
-def by_horizon(outcomes: pl.LazyFrame, comparison: Mapping[str, str], settings: Mapping[str, Any]) -> tuple[dict[str, pl.DataFrame], pl.DataFrame]:
+def by_horizon(
+    outcomes: pl.LazyFrame, traces: pl.DataFrame, matched: pl.DataFrame, comparison: Mapping[str, str], settings: Mapping[str, Any]
+) -> tuple[dict[str, pl.DataFrame], pl.DataFrame]:
     """The tables by horizon of one comparison, and its pairs for sensitivity analyses.
 
     Parameters
@@ -46,36 +50,41 @@ def by_horizon(outcomes: pl.LazyFrame, comparison: Mapping[str, str], settings: 
     outcomes
         Token-exact outcomes of one model and benchmark, lazy: rows are read one horizon at a time and aggregated to item terms, so that
         memory holds the pairs of a horizon, not those of a study.
+    traces, matched
+        Token-exact traces of this model and benchmark; pairs at the matched horizon (:func:`matched_reads`).
     comparison, settings
         Arms; see :func:`midtrace.config.analysis_settings`.
 
     Returns
     -------
     tuple
-        Tables ``policy``, ``strata`` and ``scores``; and pairs: ``item_id``, ``replicate``, ``estimand``, ``readout``, ``horizon``,
+        Tables ``policy``, ``strata``, ``scores``, ``dominance``, ``bounds``, ``survivors`` and ``split``; and pairs:
+        ``item_id``, ``replicate``, ``estimand``, ``readout``, ``horizon``,
         ``value``, ``within``.
     """
     t, r, common = comparison["treatment"], comparison["reference"], comparison["common"]
     chosen = outcomes.filter(pl.col("arm").is_in([t, r]), estimands.in_context(common))
-    found: dict[str, list[pl.DataFrame]] = {name: [] for name in ("policy", "scores", "share", "difference", "contribution", "pairs")}
+    runs = traces.filter(pl.col("arm").is_in([t, r]))
+    found: dict[str, list[pl.DataFrame]] = defaultdict(list)
     for horizon in settings["horizons"]:
         rows = chosen.filter(pl.col("horizon") == horizon).collect(engine="streaming")
         pairs = estimands.pairs(rows, t, r, common)
         if pairs.is_empty():
             continue
         found["policy"].append(policy_terms(pairs))
-        for name, part in estimands.strata_terms(pairs).items():
+        for name, part in {**estimands.strata_terms(pairs), **source_terms(pairs, runs, matched, t, r)}.items():
             found[name].append(part)
         if (pairs["readout"] == "symmetric").any():
             found["scores"].append(estimands.score_terms(rows, t, r, common))
         found["pairs"].append(sensitivity_pairs(pairs))
     if not found["pairs"]:
         return {}, pl.DataFrame()
-    terms = {name: pl.concat(parts) for name, parts in found.items() if parts}
+    terms = {name: pl.concat(parts) for name, parts in found.items()}
     order = ["readout", "horizon"]
     tables = {
         "policy": with_intervals(terms["policy"], POLICY_KEYS, settings).sort("estimand", *order, maintain_order=True),
         "strata": strata_table(terms, settings).sort(order, maintain_order=True),
+        **source_tables(terms, runs.filter(pl.col("arm") == r), settings),
     }
     if "scores" in terms:
         tables["scores"] = with_intervals(terms["scores"], POLICY_KEYS, settings).sort("estimand", *order, maintain_order=True)

@@ -16,39 +16,64 @@ from midtrace.estimands.contrasts import (
     strata,
     strata_terms,
 )
+from midtrace.estimands.dominance import DOMINANCE, dominance, dominance_means, intersection_union, positive_p
 from midtrace.estimands.judging import judging
 from midtrace.estimands.lengths import length_pairs, median_ratio, median_ratio_interval, weighted_medians
+from midtrace.estimands.readout_bounds import COMBINED, TIPPING, reading_pairs, reading_terms, tipping, tipping_means
 from midtrace.estimands.scores import score_terms
-from midtrace.estimands.terms import estimate, item_terms, named
+from midtrace.estimands.split import split_pairs, split_terms
+from midtrace.estimands.survivors import STANDARDISED, SURVIVORS, length_strata, quantile_edges, standardised, survivor_means, trimmed
+from midtrace.estimands.terms import estimate, item_means, item_terms, named
 
 __all__ = [
     "COMMON",
     "GAPS",
+    "COMBINED",
+    "DOMINANCE",
     "PAIR_KEYS",
+    "STANDARDISED",
+    "SURVIVORS",
     "TERMINATION",
+    "TIPPING",
     "agreement",
     "area",
     "availability_terms",
     "binned",
     "both_active_terms",
     "carried",
+    "dominance",
+    "dominance_means",
     "estimate",
     "falsifier_rows",
     "gap_terms",
     "in_context",
+    "intersection_union",
+    "item_means",
     "item_terms",
     "judging",
     "kappa_of_shares",
     "later_rows",
     "length_pairs",
+    "length_strata",
     "matched_pairs",
     "median_ratio",
     "median_ratio_interval",
     "named",
     "pairs",
     "policy_terms",
+    "positive_p",
+    "quantile_edges",
+    "reading_pairs",
+    "reading_terms",
     "score_terms",
+    "split_pairs",
+    "split_terms",
+    "standardised",
     "strata",
     "strata_terms",
+    "survivor_means",
+    "tipping",
+    "tipping_means",
+    "trimmed",
     "weighted_medians",
 ]

@@ -4,7 +4,7 @@ An estimand is a ratio of item means: within an item, the mean over its pairs of
 (denominator); over items, the sum of the numerators over the sum of the denominators. Items weigh equally; intervals resample items.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import polars as pl
@@ -48,3 +48,24 @@ def estimate(terms: Frame, by: Sequence[str]) -> Frame:
 def named(frame: pl.DataFrame, estimand: str, by: Sequence[str], value: pl.Expr, within: pl.Expr | None = None) -> pl.DataFrame:
     """Terms of one estimand, with its name in ``estimand`` before the keys ``by``."""
     return item_terms(frame.with_columns(estimand=pl.lit(estimand)), ["estimand", *by], value, within)
+
+
+def item_means(frame: pl.DataFrame, by: Sequence[str], values: Mapping[str, pl.Expr]) -> pl.DataFrame:
+    """Item means of several quantities of pairs, for estimands that are functions of more than two of them.
+
+    Parameters
+    ----------
+    frame
+        One row per pair, with ``item_id`` and the ``by`` columns.
+    by
+        Keys of the estimand.
+    values
+        Name -> what is averaged over the pairs of an item.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``by``, ``item_id``, the names of ``values`` (Float64), ``pairs`` (rows of the item).
+    """
+    averaged = [value.cast(pl.Float64).mean().alias(name) for name, value in values.items()]
+    return frame.group_by(*by, "item_id", maintain_order=True).agg(*averaged, pairs=pl.len())

@@ -300,7 +300,11 @@ ESTIMATE_COLUMNS = {
 DECOMPOSITION: dict[str, dict[str, Any]] = {
     "policy": {},
     "strata": {"termination": pl.String, "share": pl.Float64, "difference": pl.Float64, "contribution": pl.Float64},
+    "dominance": {"p": pl.Float64},
+    "bounds": {"reading": pl.String, "termination": pl.String},
+    "survivors": {"stratum": pl.String},
     "matched": {},
+    "split": {},
     "lengths": {},
     "scores": {},
     "availability": {},
