@@ -59,6 +59,7 @@ def compare(*comparisons: tuple[str, str, str]) -> Edit:
 MODEL = "models.embedded"
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 ARMS = "low, medium, high, unused, numeric_concise"
+LOW_HIGH = {"treatment": "low", "reference": "high"}
 REMOTE = {"path": "hf://datasets/a/b/c.parquet", "revision": "0" * 40}
 CODE = {"loader": "livecodebench", "answer_kind": "code", **REMOTE, "path": "hf://datasets/a/b/test6.jsonl"}
 NAME = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
@@ -240,6 +241,15 @@ MISTAKES: list[tuple[Edit, str]] = [
     (put("arms.low", {"use": "numeric_concise"}), "arms.low.horizon: missing, and the text of the arm names it; allowed: a number of tokens"),
     (put("arms.low", {"use": "early_answer", "horizon": 64}), "arms.low.horizon: is 64, but no text of the arm holds {horizon}; .*"),
     (put("arms.low", {"use": "early_answer", "suffix": "Now."}), "arms.low.suffix: is set here and by 'early_answer'; allowed: one of the two"),
+    # The claim "mostly by finishing earlier" is about what the study measures.
+    (put("inference.dominance", {"horizon": 7, "comparisons": [LOW_HIGH]}), "inference.dominance.horizon: 7 is no horizon of the study; allowed: .*"),
+    (
+        put("inference.dominance", {"horizon": 16, "comparisons": [{"treatment": "high", "reference": "low"}]}),
+        "inference.dominance.comparisons.0: 'high' against 'low' is no comparison of the study; allowed: .*low against high.*",
+    ),
+    (put("inference.dominance", {"horizon": 16, "comparisons": [LOW_HIGH] * 2}), "inference.dominance.comparisons.1: .* is named twice; allowed: .*"),
+    (put("inference.dominance", {"horizon": 16, "comparisons": []}), "inference.dominance.comparisons: .*"),
+    (put("inference.dominance", {"horizon": 16}), "inference.dominance.comparisons: .*missing.*"),
     (put("planted", "nothing.yaml"), "planted: 'nothing.yaml' does not exist; allowed: an existing YAML file, or null"),
 ]
 

@@ -106,7 +106,7 @@ def run(inputs: Mapping[str, Sequence[str | Path]], output: str | Path, study: s
         Name of the study; see :func:`midtrace.config.outcomes_settings`.
     """
     items = read_stage("item_tables", inputs, settings)
-    by_shard = {stage: {names_of(path, stage): path for path in inputs.get(stage, ())} for stage in ("traces", "cuts", "readouts", "continuations")}
+    by_shard = {stage: {TableKey.parse(path): path for path in inputs.get(stage, ())} for stage in ("traces", "cuts", "readouts", "continuations")}
 
     def parts() -> Iterator[pl.DataFrame]:
         for names in sorted(by_shard["traces"], key=tuple):

@@ -26,10 +26,10 @@ from midtrace.estimands.survivors import STANDARDISED, SURVIVORS, length_strata,
 from midtrace.estimands.terms import estimate, item_means, item_terms, named
 
 __all__ = [
-    "COMMON",
-    "GAPS",
     "COMBINED",
+    "COMMON",
     "DOMINANCE",
+    "GAPS",
     "PAIR_KEYS",
     "STANDARDISED",
     "SURVIVORS",
