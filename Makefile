@@ -6,11 +6,13 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 VLLM_BIN := .venv-vllm/bin
 VLLM_STAMP := .venv-vllm/.installed
+IMPORTING_BIN := .venv-importing/bin
+IMPORTING_STAMP := .venv-importing/.installed
 VLLM_BENCHMARKS := benchmarks/agreement.py benchmarks/generate.py benchmarks/starts.py
 
 CHECK_PYTHON := $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit("error: PYTHON=$(PYTHON) is Python %d.%d; needed: 3.11 or newer" % v[:2] if v < (3, 11) else 0)'
 
-.PHONY: setup setup-vllm slurm demo test test-faults test-vllm test-slurm lint format bench bench-vllm model smollm2 clean
+.PHONY: setup setup-vllm setup-importing slurm demo test test-faults test-vllm test-importing test-slurm lint format bench bench-vllm model smollm2 clean
 
 setup: $(STAMP)
 
@@ -47,6 +49,19 @@ setup-vllm: $(VLLM_STAMP)
 
 test-vllm: $(VLLM_STAMP)
 	$(VLLM_BIN)/python -m pytest -m vllm
+
+# Two harnesses whose logs can be imported. They bring a hundred packages that nothing else here needs.
+$(IMPORTING_STAMP): pyproject.toml envs/pins.txt
+	@$(CHECK_PYTHON)
+	@test -x $(IMPORTING_BIN)/pip || $(PYTHON) -m venv .venv-importing
+	@echo "Installing midtrace with lm-eval and inspect-ai into .venv-importing (once; some minutes)"
+	@$(IMPORTING_BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --constraint envs/pins.txt --editable '.[dev,importing]'
+	@touch $@
+
+setup-importing: $(IMPORTING_STAMP)
+
+test-importing: $(IMPORTING_STAMP)
+	$(IMPORTING_BIN)/python -m pytest -m importing
 
 # A cluster of the tests' own, of Debian's packages. RUNLEVEL=1 keeps their services from being started; nothing that is installed is touched.
 slurm:

