@@ -101,7 +101,8 @@ def test_the_decomposition_agrees_with_the_library_function(pairs):
     assert len(both) == 4
     for name in ("share", "contribution"):
         assert (both[name] - both[f"{name}_w"]).abs().max() < 1e-12
-    assert both["difference"].equals(both["difference_w"].alias("difference"), null_equal=True)
+    assert (both["difference"].is_null() == both["difference_w"].is_null()).all()
+    assert not ((both["difference"] - both["difference_w"]).abs() > 1e-12).any()
     policy = decomposition.policy(estimands.pairs(table, T, R), SETTINGS).filter(pl.col("estimand") == "contrast")
     assert abs(policy["estimate"].item() - point["contribution"].sum()) < 1e-12
 
@@ -182,7 +183,7 @@ def test_the_gaps_add_up_to_what_changes(pairs):
 def test_item_terms_count_rows_that_meet_the_condition():
     rows = pl.DataFrame({"item_id": ["a", "a", "b"], "x": [1, 3, 5], "in": [True, False, False]})
     found = estimands.item_terms(rows.with_columns(key=pl.lit(None, pl.Int32)), ["key"], pl.col("x"), pl.col("in"))
-    assert found.rows() == [(None, "a", 0.5, 0.5, 1.0), (None, "b", 0.0, 0.0, 0.0)]
+    assert found.rows() == [(None, "a", 0.5, 0.5, 1.0, False, False), (None, "b", 0.0, 0.0, 0.0, False, False)]
     assert estimands.estimate(found, ["key"])["estimate"].to_list() == [1.0]
     assert estimands.estimate(found.filter(pl.col("item_id") == "b"), ["key"])["estimate"].to_list() == [None]
 
@@ -241,7 +242,7 @@ def test_length_pairs_by_hand():
     names = ["item_id", "length_t", "length_r", "truncated_t", "truncated_r"]
     assert found.select(names).rows() == [("a", 10, 40, False, True), ("b", 0, 5, False, False)]
     assert found["log_ratio"].to_list() == [pytest.approx(math.log(0.25)), None]
-    assert estimands.median_ratio(found) == pytest.approx(5 / 22.5)
+    assert estimands.median_ratio(found, resamples=100).estimate[0] == pytest.approx(5 / 22.5)
 
 
 def test_geometric_mean_ratio_weighs_items_equally():
@@ -250,7 +251,21 @@ def test_geometric_mean_ratio_weighs_items_equally():
     estimates = {row["estimand"]: row for row in table.iter_rows(named=True)}
     assert estimates["geometric_mean_ratio"]["estimate"] == pytest.approx(0.25)
     assert (estimates["geometric_mean_ratio"]["n_items"], estimates["geometric_mean_ratio"]["n_pairs"]) == (2, 4)
-    assert estimates["median_ratio"]["estimate"] == pytest.approx(10 / 20)
+    # Half of the reference's weight lies at 20 (three runs, a third each), half at 80.
+    assert estimates["median_ratio"]["estimate"] == pytest.approx(10 / 50)
+
+
+def test_malformed_runs_leave_length_ratios():
+    rows = [length(name, T, 10) for name in "abcdef"] + [length(name, R, 20) for name in "abcdef"]
+    broken = [length("g", T, 1, status="malformed"), length("g", R, 20), length("h", T, 10), length("h", R, 500, status="malformed")]
+    for table in (decomposition.length_contrasts(pl.DataFrame([*rows, *more]), T, R, SETTINGS) for more in ([], broken)):
+        estimates = {row["estimand"]: (row["estimate"], row["n_items"], row["n_pairs"]) for row in table.iter_rows(named=True)}
+        assert estimates["geometric_mean_ratio"] == (pytest.approx(0.5), 6, 6)
+        assert estimates["median_ratio"] == (0.5, 6, 6)
+    only = pl.DataFrame([row for row in broken if row["arm"] == T])
+    found = {row["estimand"]: row for row in decomposition.arm_lengths(only, {**SETTINGS, "horizons": [64]}).iter_rows(named=True)}
+    assert (found["mean_length"]["estimate"], found["mean_length"]["n_pairs"]) == (10, 1)
+    assert found["share_malformed"]["estimate"] == 0.5
 
 
 def test_lengths_without_any_reasoning_are_no_crash():

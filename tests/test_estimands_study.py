@@ -167,22 +167,30 @@ def test_items_are_resampled_within_strata_where_configured(mixed):
     assert (a["ci_low"], a["ci_high"]) != (b["ci_low"], b["ci_high"])
 
 
+def repeats(items, weights):
+    """How often each run counts, in whole numbers: as often as its item was drawn, shared by the runs of the item."""
+    counts = np.bincount(items)
+    return (weights * (np.lcm.reduce(counts) // counts))[items].astype(int)
+
+
 def test_medians_of_resamples_are_those_of_repeated_runs():
     rng = np.random.default_rng(3)
-    lengths, items = rng.integers(1, 50, size=41), rng.integers(12, size=41)
+    lengths, items = rng.integers(1, 50, size=41), np.concatenate([np.arange(12), rng.integers(12, size=29)])
     weights = resample_weights(12, 60, 2)
-    expected = [np.median(np.repeat(lengths, weight[items].astype(int))) for weight in weights]
+    expected = [np.median(np.repeat(lengths, repeats(items, weight))) for weight in weights]
     np.testing.assert_array_equal(estimands.weighted_medians(lengths, items, weights), expected)
 
 
 def test_curves_of_resamples_are_those_of_statsmodels():
     rng = np.random.default_rng(3)
-    lengths, completed, items = rng.integers(1, 40, size=70), rng.random(70) < 0.7, rng.integers(15, size=70)
+    lengths, completed = rng.integers(1, 40, size=70).astype(float), rng.random(70) < 0.7
+    items = np.concatenate([np.arange(15), rng.integers(15, size=55)])
     weights = resample_weights(15, 25, 2)
-    found = survival.resampled(lengths, completed, items, weights, [5, 20, 60])
+    found = survival.curves(lengths, completed, items, weights, [5, 20, 60])
     for weight, values in zip(weights, found, strict=True):
-        repeated = np.repeat(np.arange(70), weight[items].astype(int))
+        repeated = np.repeat(np.arange(70), repeats(items, weight))
         fit = SurvfuncRight(lengths[repeated], completed[repeated].astype(int))
         at = np.searchsorted(fit.surv_times, [5, 20, 60], side="right")
         np.testing.assert_allclose(values[:3], 1 - np.concatenate([[1.0], fit.surv_prob])[at], atol=1e-12)
-        assert values[3] == pytest.approx(survival.restricted_mean(lengths[repeated], completed[repeated], 60), abs=1e-9)
+        steps = np.concatenate([[0.0], fit.surv_times, [60.0]])
+        assert values[3] == pytest.approx((np.diff(steps) * np.concatenate([[1.0], fit.surv_prob])).sum(), abs=1e-9)

@@ -99,13 +99,31 @@ def test_strata_are_kept():
     assert (kept.low[0], kept.high[0]) == pytest.approx((3.0, 3.0))
 
 
-def test_bad_cells_are_refused():
-    lacking = PAIRS.copy()
-    lacking[3, 1, 0] = np.nan
-    with pytest.raises(ValueError, match="some estimands only"):
-        nested_bootstrap(lacking)
-    lacking[3] = np.nan
-    with pytest.raises(ValueError, match="item 3 has no pair"):
-        two_way_bootstrap(lacking)
+@pytest.mark.parametrize("bootstrap", [nested_bootstrap, two_way_bootstrap])
+def test_a_pair_that_does_not_exist_for_an_estimand_is_missing(bootstrap):
+    # Two of A's three pairs do not exist for the first estimand; B and C have all. Its estimate is (1 + 0 + 0) / 3, not (1/3) / (1/3 + 1 + 1).
+    values = np.zeros((3, 3, 2))
+    values[0, 0] = 1
+    values[0, 1:, 0] = np.nan
+    inside = np.ones((3, 3, 2))
+    inside[0, 1:, 1] = 0
+    found = bootstrap(values, inside, resamples=4_000, seed=1)
+    np.testing.assert_allclose(found.estimate, [1 / 3, (1 / 3) / (1 / 3 + 2)], atol=1e-12)
+    assert (found.low[0], found.high[0]) == (0, pytest.approx(1 if bootstrap is nested_bootstrap else 2 / 3))
+
+
+def test_an_item_without_a_pair_for_an_estimand_does_not_count_for_it():
+    values = PAIRS.copy()
+    values[3] = np.nan
+    values[7, :, 0] = np.nan
+    for bootstrap in (nested_bootstrap, two_way_bootstrap):
+        found = bootstrap(values, resamples=100, seed=1)
+        kept = np.delete(values, 3, axis=0)
+        expected = [np.mean([kept[i, :, k].mean() for i in range(len(kept)) if not np.isnan(kept[i, :, k]).all()]) for k in range(4)]
+        np.testing.assert_allclose(found.estimate, expected, atol=1e-12)
+        assert (found.low < found.estimate).all()
+
+
+def test_a_study_without_items_is_refused():
     with pytest.raises(ValueError, match="no items"):
         nested_bootstrap(np.zeros((0, 3)))

@@ -122,11 +122,8 @@ def decompose(frames: Mapping[str, pl.DataFrame | pl.LazyFrame], settings: Mappi
         name: pl.concat([f for f in parts if len(f)], how="diagonal_relaxed") if any(map(len, parts)) else pl.DataFrame()
         for name, parts in found.items()
     }
-    return {
-        **joined,
-        "dominance": sources.claimed(joined["dominance"], settings),
-        "inference": sensitivity.adjusted(joined["inference"], settings),
-    }
+    tested = {name: sensitivity.adjusted(joined[name], settings) for name in ("policy", "matched", "inference")}
+    return {**joined, **tested, "dominance": sources.claimed(joined["dominance"], settings)}
 
 
 def _of_benchmark(
@@ -158,7 +155,7 @@ def _of_benchmark(
             "availability": contrasts.availability(exact_outcomes, comparison, settings),
             "falsifier": contrasts.falsifier(matched_reads["readouts"], exact, comparison, settings),
             "lengths": contrasts.length_contrasts(exact, t, r, settings),
-            "inference": sensitivity.inference(pl.concat([frame for frame in (pairs, at_matched_pairs) if len(frame)] or [pairs]), settings),
+            "inference": sensitivity.inference([pairs, at_matched_pairs], settings),
             "sensitivity": sensitivity.text_cohort(outcomes, matched_reads, traces, comparison, settings),
         }
         yield from ((name, label(table, both)) for name, table in made.items())

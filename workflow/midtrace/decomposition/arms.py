@@ -13,16 +13,17 @@ from midtrace.inference import duplicate_replicates
 
 def arm_lengths(traces: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
     """Per arm: mean length, shares truncated, malformed and unparsed, natural accuracy, completion curve, restricted mean length."""
+    # Where the format broke, the length of the reasoning is not known.
+    formed = pl.col("status") != "malformed"
     values = {
-        "mean_length": pl.col("n_reasoning"),
         "share_truncated": pl.col("status") == "truncated",
         "share_malformed": pl.col("status") == "malformed",
         "share_unparsed": (pl.col("status") == "terminated") & pl.col("answer").is_null(),
         "natural_accuracy": pl.col("correct"),
     }
-    terms = [estimands.named(traces, name, [], value) for name, value in values.items()]
-    drawn = {key: value for key, value in bootstrap_settings(settings).items() if key != "method"}
-    curve = survival.summary(traces, settings["horizons"], **drawn, strata=settings.get("strata"))
+    terms = [estimands.named(traces, "mean_length", [], pl.col("n_reasoning"), formed)]
+    terms += [estimands.named(traces, name, [], value) for name, value in values.items()]
+    curve = survival.summary(traces, settings["horizons"], **bootstrap_settings(settings))
     return pl.concat([with_intervals(pl.concat(terms), ["estimand"], settings), curve], how="diagonal_relaxed")
 
 
@@ -127,7 +128,10 @@ def replicates(duplicates: pl.DataFrame, traces: pl.DataFrame, settings: Mapping
             estimands.named(several, "share_all_identical", [], pl.col("n_duplicates") == pl.col("n_replicates") - 1),
         ]
         found.append(with_intervals(pl.concat(terms), ["estimand"], settings))
-    alone = [estimands.named(traces, name, ["replicate"], pl.col(c)) for name, c in (("natural_accuracy", "correct"), ("mean_length", "n_reasoning"))]
+    alone = [
+        estimands.named(traces, "natural_accuracy", ["replicate"], pl.col("correct")),
+        estimands.named(traces, "mean_length", ["replicate"], pl.col("n_reasoning"), pl.col("status") != "malformed"),
+    ]
     found.append(with_intervals(pl.concat(alone), ["estimand", "replicate"], settings))
     return pl.concat(found, how="diagonal_relaxed")
 

@@ -4,12 +4,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from midtrace import estimands
-from midtrace.decomposition.estimates import bootstrap_settings, one_row, with_intervals
+from midtrace.decomposition.estimates import bootstrap_settings, one_row, strata_of, with_intervals, with_tests
 from midtrace.decomposition.sources import source_tables, source_terms
-from midtrace.inference import equivalence
+from midtrace.inference import bounded, equivalence
 
 POLICY_KEYS = ["estimand", "horizon", "readout"]
 SENSITIVITY_COLUMNS = ["item_id", "replicate", "estimand", "readout", "horizon", "value", "within"]
@@ -27,17 +28,25 @@ def policy(pairs: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def strata(pairs: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
-    """Termination strata by horizon and readout; the interval is that of the contribution."""
+    """Termination strata by horizon and readout, with limits of contribution (``ci_low``, ``ci_high``), share and difference."""
     return strata_table(estimands.strata_terms(pairs), settings)
 
 
 def strata_table(terms: Mapping[str, pl.DataFrame], settings: Mapping[str, Any]) -> pl.DataFrame:
     """The strata table of the terms of :func:`midtrace.estimands.strata_terms`."""
-    contribution = with_intervals(terms["contribution"], STRATA_KEYS, settings)
+    stacked = pl.concat(terms[name].with_columns(part=pl.lit(name)) for name in ("contribution", "share", "difference"))
+    found = with_intervals(stacked, ["part", *STRATA_KEYS], settings)
+    table = found.filter(pl.col("part") == "contribution").drop("part")
     for name in ("share", "difference"):
-        values = estimands.estimate(terms[name], STRATA_KEYS).rename({"estimate": name})
-        contribution = contribution.join(values, on=STRATA_KEYS, how="left")
-    return contribution.with_columns(estimand=pl.lit("contribution"), contribution="estimate")
+        columns = [pl.col("estimate").alias(name), pl.col("ci_low").alias(f"{name}_low"), pl.col("ci_high").alias(f"{name}_high")]
+        part = found.filter(pl.col("part") == name).select(*STRATA_KEYS, *columns)
+        table = table.join(part, on=STRATA_KEYS, how="left", maintain_order="left")
+    return table.with_columns(estimand=pl.lit("contribution"), contribution="estimate")
+
+
+def tested(table: pl.DataFrame, terms: pl.DataFrame, by: list[str], settings: Mapping[str, Any]) -> pl.DataFrame:
+    """Add ``p`` of the t test to the contrasts of a table."""
+    return with_tests(table, terms.filter(pl.col("estimand").str.ends_with("contrast")), by, settings)
 
 
 def by_horizon(
@@ -82,7 +91,9 @@ def by_horizon(
     terms = {name: pl.concat(parts) for name, parts in found.items()}
     order = ["readout", "horizon"]
     tables = {
-        "policy": with_intervals(terms["policy"], POLICY_KEYS, settings).sort("estimand", *order, maintain_order=True),
+        "policy": tested(with_intervals(terms["policy"], POLICY_KEYS, settings), terms["policy"], POLICY_KEYS, settings).sort(
+            "estimand", *order, maintain_order=True
+        ),
         "strata": strata_table(terms, settings).sort(order, maintain_order=True),
         **source_tables(terms, runs.filter(pl.col("arm") == r), settings),
     }
@@ -133,16 +144,18 @@ def matched(frames: Mapping[str, pl.DataFrame], traces: pl.DataFrame, comparison
     pairs = matched_reads(frames, traces, comparison)
     if pairs.is_empty():
         return pl.DataFrame()
-    values = {"matched_contrast": "difference", "matched_accuracy_treatment": "correct_t", "matched_accuracy_reference": "correct_r"}
-    terms = [estimands.named(pairs, name, ["readout"], pl.col(column)) for name, column in values.items()]
-    found = [with_intervals(pl.concat(terms), ["estimand", "readout"], settings)]
+    sides = {f"matched_accuracy_{name}": pl.col(f"correct_{side}") == 1 for side, name in (("t", "treatment"), ("r", "reference"))}
+    values = {"matched_contrast": pl.col("difference"), **sides}
+    terms = pl.concat(estimands.named(pairs, name, ["readout"], value) for name, value in values.items())
+    by = ["estimand", "readout"]
+    found = [tested(with_intervals(terms, by, settings), terms, by, settings)]
     margin, level = settings["inference"]["margin"], settings["inference"]["level"]
     for (readout,), part in pairs.group_by("readout", maintain_order=True):
-        means = part.group_by("item_id", maintain_order=True).agg(pl.col("difference").mean())["difference"].to_numpy()
+        means = part.group_by("item_id", maintain_order=True).agg(pl.col("difference").mean())
         if len(means) > 1:
-            test = equivalence(means, margin, level)
-            method = f"two one-sided t tests, margin {margin:g}"
-            found.append(one_row("matched_equivalence_p", test["p"], len(means), len(part), method, readout=readout))
+            test = equivalence(means["difference"].to_numpy(), margin, level, strata_of(means["item_id"], settings))
+            method = f"two one-sided t tests, margin {margin:g}{', within strata' if settings.get('strata') else ''}"
+            found.append(one_row("matched_equivalence_p", test["p"], len(means), len(part), method, readout=readout, p=test["p"]))
     return pl.concat(found, how="diagonal").sort("readout", descending=True, maintain_order=True)
 
 
@@ -176,10 +189,9 @@ def length_contrasts(traces: pl.DataFrame, treatment: str, reference: str, setti
         ratio = with_intervals(estimands.named(positive, "geometric_mean_ratio", [], pl.col("log_ratio")), ["estimand"], settings)
         found.append(ratio.with_columns(pl.col("estimate", "ci_low", "ci_high").exp()))
     if pairs["length_r"].median():
-        strata = settings.get("strata")
-        drawn = {key: value for key, value in bootstrap_settings(settings).items() if key != "method"}
-        groups = [strata[item] for item in pairs["item_id"].unique().sort()] if strata else None
-        result = estimands.median_ratio_interval(pairs, **drawn, strata=groups)
-        limits = {"ci_low": [result.low[0]], "ci_high": [result.high[0]]}
-        found.append(one_row("median_ratio", result.estimate[0], pairs["item_id"].n_unique(), len(pairs), result.method, **limits))
+        items = pairs["item_id"].unique().sort()
+        result = estimands.median_ratio(pairs, **{**bootstrap_settings(settings), "strata": strata_of(items, settings)})
+        alike = np.array([len(items) == 1])
+        row = bounded(result, alike, settings["inference"]["level"], np.array([len(items)]), np.array([False]))
+        found.append(row.with_columns(estimand=pl.lit("median_ratio"), n_items=pl.lit(len(items)), n_pairs=pl.lit(len(pairs))))
     return pl.concat(found, how="diagonal_relaxed") if found else pl.DataFrame()

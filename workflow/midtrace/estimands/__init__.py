@@ -18,7 +18,7 @@ from midtrace.estimands.contrasts import (
 )
 from midtrace.estimands.dominance import DOMINANCE, dominance, dominance_means, intersection_union, positive_p
 from midtrace.estimands.judging import judging
-from midtrace.estimands.lengths import length_pairs, median_ratio, median_ratio_interval, weighted_medians
+from midtrace.estimands.lengths import length_pairs, median_ratio, weighted_medians
 from midtrace.estimands.readout_bounds import COMBINED, TIPPING, reading_pairs, reading_terms, tipping, tipping_means
 from midtrace.estimands.scores import score_terms
 from midtrace.estimands.split import split_pairs, split_terms
@@ -57,7 +57,6 @@ __all__ = [
     "length_strata",
     "matched_pairs",
     "median_ratio",
-    "median_ratio_interval",
     "named",
     "pairs",
     "policy_terms",

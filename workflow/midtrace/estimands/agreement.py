@@ -1,14 +1,17 @@
 """Does the probe read what the model would answer? Agreement, kappa, accuracy gap, the falsifier, and later readouts (method, 4.7)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
+from midtrace.inference.alike import all_alike
 from midtrace.inference.bootstrap import bootstrap_function, ratio
+from midtrace.inference.intervals import bounded
 
 UNPARSED = "(unparsed)"  # an answer that could not be read is a category of its own and agrees with nothing
 ESTIMANDS = ("agreement", "kappa", "accuracy_probe", "accuracy_answer", "accuracy_gap")
+SHARES = ("agreement", "accuracy_probe", "accuracy_answer")
 
 
 def kappa_of_shares(agreement: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -36,7 +39,16 @@ def kappa_of_shares(agreement: np.ndarray, first: np.ndarray, second: np.ndarray
     return np.where(room > 1e-12, ratio(agreement - chance, np.where(room > 1e-12, room, 0.0)), np.nan)
 
 
-def agreement(frame: pl.DataFrame, by: Sequence[str], *, resamples: int, level: float, seed: int, method: str = "percentile") -> pl.DataFrame:
+def agreement(
+    frame: pl.DataFrame,
+    by: Sequence[str],
+    *,
+    resamples: int,
+    level: float,
+    seed: int,
+    method: str = "percentile",
+    strata: Mapping[str, str] | None = None,
+) -> pl.DataFrame:
     """Agreement of two readings of the same runs, with item-bootstrap limits.
 
     Parameters
@@ -48,6 +60,8 @@ def agreement(frame: pl.DataFrame, by: Sequence[str], *, resamples: int, level: 
         Keys.
     resamples, level, seed, method
         See :func:`midtrace.inference.item_bootstrap`.
+    strata
+        Item -> stratum; items are resampled within strata.
 
     Returns
     -------
@@ -93,22 +107,19 @@ def agreement(frame: pl.DataFrame, by: Sequence[str], *, resamples: int, level: 
         return np.stack(found, axis=2).reshape(len(drawn), -1)
 
     flat = sums.reshape(len(items), -1)
-    result = bootstrap_function(flat, statistic, resamples=resamples, level=level, seed=seed, method=method)
+    groups = None if strata is None else [strata[item] for item in items["item_id"]]
+    result = bootstrap_function(flat, statistic, resamples=resamples, level=level, seed=seed, method=method, strata=groups)
     counts = placed.group_by("_group").agg(n_items=pl.len(), n_pairs=pl.col("_pairs").sum()).sort("_group").select("n_items", "n_pairs")
     rows = pl.concat([keys, counts], how="horizontal").select(*by, "n_items", "n_pairs").with_columns(estimand=pl.lit(list(ESTIMANDS)))
-    return (
-        rows.explode("estimand")
-        .with_columns(
-            pl.col("n_items", "n_pairs").cast(pl.Int64),
-            estimate=pl.Series(result.estimate).fill_nan(None),
-            ci_low=pl.Series(result.low).fill_nan(None),
-            ci_high=pl.Series(result.high).fill_nan(None),
-            method=pl.lit(result.method),
-        )
-        # As in other tables: one item has no spread.
-        .with_columns(pl.when(pl.col("n_items") > 1).then(pl.col("ci_low", "ci_high")))
-        .select(*by, "estimand", "estimate", "ci_low", "ci_high", "n_items", "n_pairs", "method")
-    )
+    rows = rows.explode("estimand").with_columns(pl.col("n_items", "n_pairs").cast(pl.Int64))
+    terms = np.concatenate([sums[:, :, :3], sums[:, :, 1:2] - sums[:, :, 2:3]], axis=2)
+    still = all_alike(terms.reshape(len(items), -1), np.repeat(sums[:, :, -1], 4, axis=1)).reshape(len(keys), 4)
+    # Where all readings agree, kappa is 1 in every resample.
+    always = still[:, 0] & (result.estimate.reshape(len(keys), -1)[:, 0] == 1)
+    alike = np.column_stack([still[:, 0], always, still[:, 1:]]).ravel()
+    limits = bounded(result, alike, level, rows["n_items"].to_numpy(), rows["estimand"].is_in(SHARES).to_numpy())
+    table = pl.concat([rows, limits], how="horizontal")
+    return table.select(*by, "estimand", "estimate", "ci_low", "ci_high", "n_items", "n_pairs", "method")
 
 
 def falsifier_rows(readouts: pl.DataFrame, traces: pl.DataFrame, treatment: str, reference: str, context: str, context_arm: str) -> pl.DataFrame:

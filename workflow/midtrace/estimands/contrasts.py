@@ -73,13 +73,13 @@ def policy_terms(frame: pl.DataFrame) -> pl.DataFrame:
         ``stopped_accuracy`` = accuracy among runs active at B; ``q_gold`` = mean probability of the right option where read by the probe.
         And ``contrast`` = mean Y_t(B) - mean Y_c(B).
     """
-    found = [_term(frame, "contrast", pl.col("difference"))]
+    found = [_term(frame, "contrast", pl.col("difference"), by_construction=same_input())]
     for side, name in (("t", "treatment"), ("r", "reference")):
-        correct, complete, q = pl.col(f"correct_{side}"), pl.col(f"complete_{side}"), pl.col(f"q_{side}")
+        correct, complete, q = pl.col(f"correct_{side}") == 1, pl.col(f"complete_{side}"), pl.col(f"q_{side}")
         found += [
             _term(frame, f"accuracy_{name}", correct),
             _term(frame, f"complete_{name}", complete),
-            _term(frame, f"correct_completion_{name}", correct * complete.cast(pl.Float64)),
+            _term(frame, f"correct_completion_{name}", correct & complete),
             _term(frame, f"stopped_accuracy_{name}", correct, ~complete),
         ]
         read = frame.filter(pl.col("readout") == "symmetric")
@@ -88,13 +88,19 @@ def policy_terms(frame: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(found)
 
 
-def _term(frame: pl.DataFrame, estimand: str, value: pl.Expr, within: pl.Expr | None = None) -> pl.DataFrame:
-    return named(frame, estimand, ["horizon", "readout"], value, within)
+def same_input() -> pl.Expr:
+    """Where both runs are read from the same ids, so that nothing can differ: at B = 0 in the common context."""
+    return (pl.col("horizon") == 0) & pl.col("readout").is_in(["symmetric", "symmetric_continuation"])
+
+
+def _term(frame: pl.DataFrame, estimand: str, value: pl.Expr, within: pl.Expr | None = None, by_construction: pl.Expr | None = None) -> pl.DataFrame:
+    return named(frame, estimand, ["horizon", "readout"], value, within, by_construction=by_construction)
 
 
 def both_active_terms(frame: pl.DataFrame) -> pl.DataFrame:
     """Terms of the contrast among pairs with both runs active at B (method, 4.3); primary in the common context."""
-    return _term(frame, "both_active_contrast", pl.col("difference"), pl.col("termination") == "both_active")
+    active = pl.col("termination") == "both_active"
+    return _term(frame, "both_active_contrast", pl.col("difference"), active, by_construction=same_input())
 
 
 def gap_terms(frame: pl.DataFrame) -> pl.DataFrame:
@@ -119,7 +125,9 @@ def gap_terms(frame: pl.DataFrame) -> pl.DataFrame:
             first, second = (f"{name}{ending}" for name in sides)
             both = frame.filter(pl.col("readout") == first).join(frame.filter(pl.col("readout") == second), on=keys, suffix="_second")
             named_both = both.with_columns(readout=pl.lit(f"{first} - {second}"))
-            found.append(_term(named_both, gap, pl.col("difference") - pl.col("difference_second")))
+            # Y reads an unfinished run as symmetric_own does.
+            same = ~(pl.col("complete_t") | pl.col("complete_r")) if gap == "readout_gap" else None
+            found.append(_term(named_both, gap, pl.col("difference") - pl.col("difference_second"), by_construction=same))
     return pl.concat(found)
 
 
@@ -137,8 +145,8 @@ def strata_terms(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     inside = pl.col("state") == pl.col("termination")
     return {
         "share": item_terms(spread, by, inside),
-        "difference": item_terms(spread, by, pl.col("difference"), inside),
-        "contribution": item_terms(spread, by, pl.col("difference") * inside.cast(pl.Float64)),
+        "difference": item_terms(spread, by, pl.col("difference"), inside, by_construction=same_input()),
+        "contribution": item_terms(spread, by, pl.col("difference") * inside.cast(pl.Float64), by_construction=same_input() | ~inside),
     }
 
 

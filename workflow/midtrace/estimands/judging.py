@@ -1,5 +1,7 @@
 """A judge beside the rules: what became of its verdicts, and how often the two graders say the same of an answer."""
 
+from typing import Any
+
 import polars as pl
 
 from midtrace.estimands.agreement import agreement
@@ -7,7 +9,7 @@ from midtrace.estimands.agreement import agreement
 READ = ("same", "different")  # verdicts that were read
 
 
-def judging(frame: pl.DataFrame, by: list[str], *, resamples: int, level: float, seed: int, method: str = "percentile") -> pl.DataFrame:
+def judging(frame: pl.DataFrame, by: list[str], **settings: Any) -> pl.DataFrame:
     """Counts of verdicts, and the agreement of the judge with the rules.
 
     Parameters
@@ -16,8 +18,8 @@ def judging(frame: pl.DataFrame, by: list[str], *, resamples: int, level: float,
         One row per answer that a judge graded: ``item_id``, ``by``, ``correct``, ``rules_correct``, ``judge_verdict``.
     by
         Keys.
-    resamples, level, seed, method
-        See :func:`midtrace.inference.item_bootstrap`.
+    **settings
+        ``resamples``, ``level``, ``seed``, ``method``, ``strata``: see :func:`midtrace.estimands.agreement`.
 
     Returns
     -------
@@ -47,6 +49,6 @@ def judging(frame: pl.DataFrame, by: list[str], *, resamples: int, level: float,
     sides = frame.filter(read).with_columns(
         choice=judge.cast(pl.String), answer=rules.cast(pl.String), probe_correct="correct", answer_correct="rules_correct"
     )
-    agreed = agreement(sides, by, resamples=resamples, level=level, seed=seed, method=method)
+    agreed = agreement(sides, by, **settings)
     kept = [agreed.filter(pl.col("estimand").is_in(["agreement", "kappa"]))] if len(agreed) else []
     return pl.concat([counts, *kept], how="diagonal_relaxed").sort(by, maintain_order=True)

@@ -1,15 +1,15 @@
 """Reasoning lengths of pairs (method, 4.1); completion curves are in :mod:`midtrace.estimands.survival`."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from midtrace.inference.bootstrap import Intervals, weight_chunks
+from midtrace.inference.bootstrap import Intervals, bootstrap_statistic, ratio
 
 
 def length_pairs(traces: pl.DataFrame, treatment: str, reference: str) -> pl.DataFrame:
-    """Pairs of reasoning lengths (method, 4.1).
+    """Pairs of reasoning lengths (method, 4.1), of well-formed runs: where the format broke, the length of the reasoning is not known.
 
     Returns
     -------
@@ -19,50 +19,60 @@ def length_pairs(traces: pl.DataFrame, treatment: str, reference: str) -> pl.Dat
     """
     keys = ["item_id", "replicate"]
     columns = [*keys, pl.col("n_reasoning").alias("length"), (pl.col("status") == "truncated").alias("truncated")]
-    t, r = (traces.filter(pl.col("arm") == arm).select(columns) for arm in (treatment, reference))
+    formed = traces.filter(pl.col("status") != "malformed")
+    t, r = (formed.filter(pl.col("arm") == arm).select(columns) for arm in (treatment, reference))
     joined = t.join(r, on=keys, suffix="_r", validate="1:1").rename({"length": "length_t", "truncated": "truncated_t"})
     positive = (pl.col("length_t") > 0) & (pl.col("length_r") > 0)
     return joined.with_columns(log_ratio=pl.when(positive).then((pl.col("length_t") / pl.col("length_r")).log())).sort(keys)
 
 
-def median_ratio(frame: pl.DataFrame) -> float:
-    """Ratio of the median reasoning lengths, treatment over reference."""
-    return float(np.median(frame["length_t"]) / np.median(frame["length_r"]))
-
-
-def median_ratio_interval(frame: pl.DataFrame, *, resamples: int, level: float, seed: int, strata: Sequence[str] | None = None) -> Intervals:
-    """Ratio of medians with item-bootstrap limits.
+def median_ratio(frame: pl.DataFrame, **settings: Any) -> Intervals:
+    """Ratio of the median reasoning lengths, treatment over reference, with item-bootstrap limits.
 
     Parameters
     ----------
     frame
         See :func:`length_pairs`.
-    resamples, level, seed
-        See :func:`midtrace.inference.item_bootstrap`; the items are drawn with the same weights.
-    strata
-        Stratum of each item in order of ``item_id``; None: one.
+    **settings
+        ``resamples``, ``level``, ``seed``, ``method``, ``strata`` (of each item, in order of ``item_id``): see
+        :func:`midtrace.inference.bootstrap_statistic`.
 
     Returns
     -------
     Intervals
-        Arrays of shape (1,); a resample whose reference median is 0 is left out.
+        Arrays of shape (1,). Items weigh equally: each of an item's n_i runs weighs 1 / n_i. A resample whose reference median is 0 is left out.
     """
     items, codes = np.unique(frame["item_id"].to_numpy(), return_inverse=True)
     sides = [frame["length_t"].to_numpy(), frame["length_r"].to_numpy()]
-    chunks = weight_chunks(len(items), resamples, seed, strata)
-    above, below = np.concatenate([[weighted_medians(side, codes, weights) for side in sides] for weights in chunks], axis=1)
-    draws = np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
-    tail = (1 - level) / 2
-    low, high = np.nanquantile(draws, [tail, 1 - tail]) if (below > 0).any() else (np.nan, np.nan)
-    return Intervals(np.array([median_ratio(frame)]), np.array([low]), np.array([high]), f"item bootstrap, percentile, {resamples} resamples")
+
+    def statistic(weights: np.ndarray) -> np.ndarray:
+        above, below = (weighted_medians(side, codes, weights) for side in sides)
+        return ratio(above, below)[:, None]
+
+    return bootstrap_statistic(len(items), statistic, **settings)
 
 
 def weighted_medians(values: np.ndarray, items: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Median of ``values`` (runs,), each repeated as often as its item was drawn; items (runs,), weights (draws, items), result (draws,)."""
+    """Median of runs in which items weigh equally, for many weightings of the items.
+
+    Parameters
+    ----------
+    values, items
+        Value and index of the item of each run, shape (runs,).
+    weights
+        How often each item was drawn, shape (draws, items): whole numbers. Each of its n_i runs weighs 1 / n_i of that.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape (draws,): the mean of the lowest value up to which at least half of the weight lies and the lowest up to which more than half does.
+    """
     order = np.argsort(values, kind="stable")
     ordered, owner = np.asarray(values)[order], items[order]
-    reached = np.cumsum(weights[:, owner], axis=1)
-    total = reached[:, -1:]
-    # The (k + 1)-th value is the first whose cumulative count exceeds k.
-    lower, upper = ((reached <= rank).sum(axis=1) for rank in ((total - 1) // 2, total // 2))
+    counts = np.bincount(items, minlength=weights.shape[1])
+    # Whole numbers in proportion to 1 / n_i, so that "exactly half" is exact.
+    shares = np.lcm.reduce(counts[counts > 0]) // np.maximum(counts, 1)
+    reached = np.cumsum(weights[:, owner] * shares[owner], axis=1)
+    half = reached[:, -1:] / 2
+    lower, upper = (below.sum(axis=1) for below in (reached < half, reached <= half))
     return (ordered[lower] + ordered[upper]) / 2

@@ -1,129 +1,138 @@
-"""Reasoning length as a survival time: a run completes when its reasoning closes; a run that hits the token cap is right-censored."""
+"""Reasoning length as a survival time: a run completes when its reasoning closes; the token cap censors it, and a broken format never completes.
+
+Items weigh equally: each of an item's n_i runs weighs 1 / n_i.
+"""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
-from statsmodels.duration.survfunc import SurvfuncRight
 
-from midtrace.inference.bootstrap import weight_chunks
+from midtrace.estimands.terms import item_terms
+from midtrace.inference.bootstrap import bootstrap_statistic
+from midtrace.inference.intervals import bounded, intervals
+
+NEVER = np.inf
 
 
-def completion_curve(lengths: np.ndarray, completed: np.ndarray, horizons: Sequence[int], weights: np.ndarray | None = None) -> np.ndarray:
-    """P(L <= B) at each horizon by Kaplan-Meier.
+def completion_curve(traces: pl.DataFrame, horizons: Sequence[int]) -> np.ndarray:
+    """P(L <= B) of one arm at each horizon by Kaplan-Meier, items weighing equally.
 
     Parameters
     ----------
-    lengths
-        Reasoning tokens, shape (runs,).
-    completed
-        Whether each run terminated (else censored at its length), shape (runs,).
+    traces
+        ``item_id``, ``n_reasoning``, ``status``.
     horizons
         Horizons B, increasing.
-    weights
-        Frequency weights, shape (runs,); None for all 1.
 
     Returns
     -------
     numpy.ndarray
         Shape (horizons,).
-
-    References
-    ----------
-    Kaplan and Meier (1958), JASA 53, 457-481; computed by statsmodels.
     """
-    if not completed.any():
-        return np.zeros(len(horizons))
-    fit = SurvfuncRight(lengths, completed.astype(int), freq_weights=weights)
-    at = np.searchsorted(fit.surv_times, horizons, side="right")
-    return 1 - np.concatenate([[1.0], fit.surv_prob])[at]
+    times, completed, owner = _runs(traces)
+    return curves(times, completed, owner, np.ones((1, owner.max() + 1)), horizons)[0, :-1]
 
 
-def restricted_mean(lengths: np.ndarray, completed: np.ndarray, until: int, weights: np.ndarray | None = None) -> float:
-    """Restricted mean reasoning length, the integral of the survival curve from 0 to ``until`` tokens."""
-    if not completed.any():
-        return float(until)
-    fit = SurvfuncRight(lengths, completed.astype(int), freq_weights=weights)
-    times = np.concatenate([[0.0], fit.surv_times[fit.surv_times < until], [float(until)]])
-    heights = np.concatenate([[1.0], fit.surv_prob[fit.surv_times < until]])
-    return float((np.diff(times) * heights).sum())
-
-
-def summary(
-    traces: pl.DataFrame, horizons: Sequence[int], *, resamples: int, level: float, seed: int, strata: Mapping[str, str] | None = None
-) -> pl.DataFrame:
+def summary(traces: pl.DataFrame, horizons: Sequence[int], *, strata: Mapping[str, str] | None = None, **settings: Any) -> pl.DataFrame:
     """Completion curve and restricted mean of one arm, with item-bootstrap limits.
 
     Parameters
     ----------
     traces
-        ``item_id``, ``n_reasoning``, ``status`` of one arm; malformed runs are left out (their length is not known).
+        ``item_id``, ``n_reasoning``, ``status`` of one arm.
     horizons
         Horizons B.
-    resamples, level, seed
-        See :func:`midtrace.inference.item_bootstrap`; the items are drawn with the same weights.
     strata
         Item -> stratum; items are resampled within strata.
+    **settings
+        ``resamples``, ``level``, ``seed``, ``method``: see :func:`midtrace.inference.item_bootstrap`; the items are drawn with the same weights.
 
     Returns
     -------
     polars.DataFrame
         ``estimand`` (``completion`` by ``horizon``; ``restricted_mean_length`` up to the largest), ``estimate``, ``ci_low``, ``ci_high``,
         ``n_items``, ``n_pairs`` (runs), ``method``.
+
+    Notes
+    -----
+    Where no run is cut before the largest horizon, Kaplan-Meier's curve is the share of runs that are complete, and is computed as such.
     """
-    kept = traces.filter(pl.col("status") != "malformed")
-    if kept.is_empty() or not len(horizons):
+    if traces.is_empty() or not len(horizons):
         return pl.DataFrame()
-    lengths, completed = kept["n_reasoning"].to_numpy(), (kept["status"] == "terminated").to_numpy()
-    items, owner = np.unique(kept["item_id"].to_numpy(), return_inverse=True)
-    until = max(horizons)
-    groups = None if strata is None else [strata[item] for item in items]
-    found = np.concatenate(
-        [resampled(lengths, completed, owner, weights, horizons) for weights in weight_chunks(len(items), resamples, seed, groups)]
-    )
-    tail = (1 - level) / 2
-    low, high = np.quantile(found, [tail, 1 - tail], axis=0)
-    return pl.DataFrame(
-        {
-            "estimand": ["completion"] * len(horizons) + ["restricted_mean_length"],
-            "horizon": [*horizons, until],
-            "estimate": [*completion_curve(lengths, completed, horizons), restricted_mean(lengths, completed, until)],
-            "ci_low": low,
-            "ci_high": high,
-            "n_items": len(items),
-            "n_pairs": len(kept),
-            "method": f"Kaplan-Meier, item bootstrap, percentile, {resamples} resamples",
-        }
-    )
+    grid, until = sorted(horizons), max(horizons)
+    cut = (pl.col("status") == "truncated") & (pl.col("n_reasoning") < until)
+    whole = not traces.select(cut.any()).item()
+    table = _shares(traces, grid, strata, settings) if whole else _kaplan_meier(traces, grid, strata, settings)
+    return table.with_columns(method="Kaplan-Meier, " + pl.col("method"))
 
 
-def resampled(lengths: np.ndarray, completed: np.ndarray, owner: np.ndarray, weights: np.ndarray, horizons: Sequence[int]) -> np.ndarray:
-    """Completion curves and restricted means of many resamples at once, equal to the functions above on the repeated runs.
+def _shares(traces: pl.DataFrame, horizons: Sequence[int], strata: Mapping[str, str] | None, settings: Mapping[str, Any]) -> pl.DataFrame:
+    """The summary of runs of which none is cut before the largest horizon."""
+    done, length = pl.col("status") == "terminated", pl.col("n_reasoning")
+    at = pl.DataFrame({"horizon": horizons}, schema={"horizon": pl.Int64})
+    spread = traces.join(at, how="cross").with_columns(estimand=pl.lit("completion"))
+    by = ["estimand", "horizon"]
+    completion = item_terms(spread, by, done & (length <= pl.col("horizon")))
+    reached = pl.when(done).then(pl.min_horizontal(length, pl.lit(max(horizons)))).otherwise(max(horizons))
+    last = traces.with_columns(estimand=pl.lit("restricted_mean_length"), horizon=pl.lit(max(horizons), pl.Int64))
+    return intervals(pl.concat([completion, item_terms(last, by, reached)]), by, strata=strata, **settings)
+
+
+def _kaplan_meier(traces: pl.DataFrame, horizons: Sequence[int], strata: Mapping[str, str] | None, settings: Mapping[str, Any]) -> pl.DataFrame:
+    """The summary where runs are cut before the largest horizon."""
+    times, completed, owner = _runs(traces)
+    n_items = owner.max() + 1
+    groups = None if strata is None else [strata[item] for item in np.unique(traces["item_id"].to_numpy())]
+    result = bootstrap_statistic(n_items, lambda weights: curves(times, completed, owner, weights, horizons), strata=groups, **settings)
+    columns = {"estimand": ["completion"] * len(horizons) + ["restricted_mean_length"], "horizon": [*horizons, max(horizons)]}
+    # A curve at 0 or 1 is one at which no item, or every item, has come to its end.
+    alike = np.isin(result.estimate, (0.0, 1.0)) & (np.arange(len(result.estimate)) < len(horizons))
+    counts = np.full(len(alike), n_items)
+    table = pl.concat([pl.DataFrame(columns), bounded(result, alike, settings["level"], counts, alike)], how="horizontal")
+    return table.with_columns(n_items=pl.lit(n_items, pl.Int64), n_pairs=pl.lit(len(traces), pl.Int64))
+
+
+def _runs(traces: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Time (infinite where the format broke), whether the reasoning was closed, and index of the item, of every run."""
+    status = traces["status"].to_numpy()
+    times = np.where(status == "malformed", NEVER, traces["n_reasoning"].to_numpy().astype(float))
+    return times, status == "terminated", np.unique(traces["item_id"].to_numpy(), return_inverse=True)[1]
+
+
+def curves(times: np.ndarray, completed: np.ndarray, owner: np.ndarray, weights: np.ndarray, horizons: Sequence[int]) -> np.ndarray:
+    """Kaplan-Meier curves and restricted means of many weightings of the items.
 
     Parameters
     ----------
-    lengths, completed, owner
-        Reasoning tokens, whether terminated, and index of the item; shape (runs,).
+    times, completed, owner
+        Reasoning tokens (infinite for a run that never completes), whether terminated (else censored there), and index of the item; shape (runs,).
     weights
-        How often each item was drawn, shape (draws, items).
+        How often each item was drawn, shape (draws, items); each of its n_i runs weighs 1 / n_i of that.
     horizons
         Horizons B, increasing.
 
     Returns
     -------
     numpy.ndarray
-        Shape (draws, horizons + 1): P(L <= B), then the restricted mean up to the last horizon.
+        Shape (draws, horizons + 1): P(L <= B) = 1 - prod_{l <= B} (1 - d_l / w_l), with d_l the weight of the runs that complete at l tokens and
+        w_l that of the runs that are not over before; then the restricted mean, the integral of the survival curve from 0 to the last horizon.
+
+    References
+    ----------
+    Kaplan and Meier (1958), JASA 53, 457-481.
     """
-    order = np.argsort(lengths, kind="stable")
-    times, starts = np.unique(lengths[order], return_index=True)
-    drawn = weights[:, owner[order]]
+    order = np.argsort(times, kind="stable")
+    distinct, starts = np.unique(times[order], return_index=True)
+    drawn = (weights / np.bincount(owner, minlength=weights.shape[1]))[:, owner[order]]
     events = np.add.reduceat(drawn * completed[order], starts, axis=1)
     runs = np.add.reduceat(drawn, starts, axis=1)
     at_risk = runs[:, ::-1].cumsum(axis=1)[:, ::-1]
     hazard = np.divide(events, at_risk, out=np.zeros_like(events), where=at_risk > 0)
     surviving = np.column_stack([np.ones(len(weights)), np.cumprod(1 - hazard, axis=1)])
-    curve = 1 - surviving[:, np.searchsorted(times, horizons, side="right")]
+    curve = 1 - surviving[:, np.searchsorted(distinct, horizons, side="right")]
     until = max(horizons)
-    inside = times[times < until]
+    inside = distinct[distinct < until]
     mean = surviving[:, : len(inside) + 1] @ np.diff(np.concatenate([[0.0], inside, [float(until)]]))
     return np.column_stack([curve, mean])

@@ -12,7 +12,7 @@ import polars as pl
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
 
-def item_terms(frame: Frame, by: Sequence[str], value: pl.Expr, within: pl.Expr | None = None) -> Frame:
+def item_terms(frame: Frame, by: Sequence[str], value: pl.Expr, within: pl.Expr | None = None, *, by_construction: pl.Expr | None = None) -> Frame:
     """Numerator and denominator of every item, for each combination of ``by``.
 
     Parameters
@@ -22,20 +22,34 @@ def item_terms(frame: Frame, by: Sequence[str], value: pl.Expr, within: pl.Expr 
     by
         Keys of the estimand.
     value
-        What is averaged.
+        What is averaged; a Boolean is a share.
     within
         Condition (default: all rows).
+    by_construction
+        Where the value is 0 because nothing in it can differ (default: nowhere).
 
     Returns
     -------
     polars.DataFrame or polars.LazyFrame
-        ``by``, ``item_id``, ``numerator``, ``denominator``, ``pairs`` (rows that meet the condition).
+        ``by``, ``item_id``, ``numerator``, ``denominator``, ``pairs`` (rows that meet the condition), ``is_share``, ``by_construction`` (of all
+        rows of the item).
     """
     within = pl.lit(True) if within is None else within
+    is_share = frame.lazy().select(_value=value).collect_schema()["_value"] == pl.Boolean
     return (
-        frame.with_columns(_value=pl.when(within).then(value.cast(pl.Float64)).otherwise(0.0), _within=within.cast(pl.Float64))
+        frame.with_columns(
+            _value=pl.when(within).then(value.cast(pl.Float64)).otherwise(0.0),
+            _within=within.cast(pl.Float64),
+            by_construction=pl.lit(False) if by_construction is None else by_construction,
+        )
         .group_by(*by, "item_id", maintain_order=True)
-        .agg(numerator=pl.col("_value").mean(), denominator=pl.col("_within").mean(), pairs=pl.col("_within").sum())
+        .agg(
+            numerator=pl.col("_value").mean(),
+            denominator=pl.col("_within").mean(),
+            pairs=pl.col("_within").sum(),
+            is_share=pl.lit(is_share),
+            by_construction=pl.col("by_construction").all(),
+        )
     )
 
 
@@ -45,9 +59,17 @@ def estimate(terms: Frame, by: Sequence[str]) -> Frame:
     return terms.group_by(by, maintain_order=True).agg(estimate=pl.when(total > 0).then(pl.col("numerator").sum() / total))
 
 
-def named(frame: pl.DataFrame, estimand: str, by: Sequence[str], value: pl.Expr, within: pl.Expr | None = None) -> pl.DataFrame:
+def named(
+    frame: pl.DataFrame,
+    estimand: str,
+    by: Sequence[str],
+    value: pl.Expr,
+    within: pl.Expr | None = None,
+    *,
+    by_construction: pl.Expr | None = None,
+) -> pl.DataFrame:
     """Terms of one estimand, with its name in ``estimand`` before the keys ``by``."""
-    return item_terms(frame.with_columns(estimand=pl.lit(estimand)), ["estimand", *by], value, within)
+    return item_terms(frame.with_columns(estimand=pl.lit(estimand)), ["estimand", *by], value, within, by_construction=by_construction)
 
 
 def item_means(frame: pl.DataFrame, by: Sequence[str], values: Mapping[str, pl.Expr]) -> pl.DataFrame:

@@ -167,14 +167,15 @@ def lengths(parts: Parts) -> Figure | None:
     for place, arm in enumerate(arms):
         look = style.ARMS[place % len(style.ARMS)]
         own = runs.filter(pl.col("arm") == arm)
-        values, done = own["n_reasoning"].to_numpy(), (own["status"] == "terminated").to_numpy()
+        values = own["n_reasoning"].to_numpy()
         box = left.boxplot(values, positions=[place], orientation="horizontal", whis=(5, 95), widths=0.55, showfliers=False, patch_artist=True)
         for part in (*box["whiskers"], *box["caps"], *box["medians"]):
             part.set_color(look["color"])
         box["medians"][0].set_linewidth(2)
         box["boxes"][0].set(facecolor=look["color"], alpha=0.3, edgecolor=look["color"])
         at = np.arange(until + 1) if until <= 4_096 else np.unique(np.linspace(0, until, 4_096).astype(int))
-        right.step(at, 100 * completion_curve(values, done, at.tolist()), where="post", color=look["color"], linestyle=look["linestyle"], label=arm)
+        curve = 100 * completion_curve(parts.runs.filter(pl.col("arm") == arm), at.tolist())
+        right.step(at, curve, where="post", color=look["color"], linestyle=look["linestyle"], label=arm)
         table = parts.select("lengths", estimand="completion", treatment=arm)
         if len(table):
             value, low, high = (100 * table[name].cast(pl.Float64).to_numpy() for name in ("estimate", "ci_low", "ci_high"))

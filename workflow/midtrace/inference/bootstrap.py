@@ -1,12 +1,11 @@
 """Bootstrap over items. One set of resamples, a matrix of weights, serves all estimands of a call: weights times item sums."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import polars as pl
 from scipy import stats
 
 from midtrace.seeds import stable_hash
@@ -94,24 +93,30 @@ def _weights(n_items: int, resamples: int, seed: int) -> np.ndarray:
     return weights
 
 
-def bootstrap_function(
-    sums: np.ndarray,
+def bootstrap_statistic(
+    n_items: int,
     statistic: Callable[[np.ndarray], np.ndarray],
     *,
+    estimate: np.ndarray | None = None,
+    left_out: Callable[[], np.ndarray] | None = None,
     resamples: int = 10_000,
     level: float = 0.95,
     seed: int = 0,
     method: str = "percentile",
     strata: Sequence[object] | np.ndarray | None = None,
 ) -> Intervals:
-    """Bootstrap over items of any function of sums over items.
+    """Bootstrap over items of any statistic of weighted items.
 
     Parameters
     ----------
-    sums
-        What is summed over items, shape (items, columns).
+    n_items
+        Number of items.
     statistic
-        From sums over items, shape (draws, columns), to estimands, shape (draws, estimands); NaN where undefined.
+        From weights of items, shape (draws, items), to estimands, shape (draws, estimands); NaN where undefined.
+    estimate
+        The statistic of the items as they are; None: that of weights 1.
+    left_out
+        The statistic without each item in turn, shape (items, estimands), for BCa; None: computed from weights.
     resamples, level, seed, strata
         Number of resamples, level of the interval, seed; see :func:`resample_weights`.
     method
@@ -126,21 +131,54 @@ def bootstrap_function(
     ----------
     Efron and Tibshirani (1993), An Introduction to the Bootstrap, chapters 13 and 14.
     """
-    sums = np.asarray(sums, dtype=float)
-    if len(sums) == 0:
-        raise ValueError("no items to resample")
     if method not in ("percentile", "bca"):
         raise ValueError(f"method is {method!r}; allowed: percentile, bca")
-    estimate = statistic(sums.sum(0, keepdims=True))[0]
-    # An infinite item would make 0 x infinity of every resample without it; its estimands have no limits anyway.
-    finite = np.where(np.isfinite(sums), sums, 0.0)
-    draws = np.concatenate([statistic(weights @ finite) for weights in weight_chunks(len(sums), resamples, seed, strata)])
+    if estimate is None:
+        estimate = statistic(np.ones((1, n_items)))[0]
+    draws = np.concatenate([statistic(weights) for weights in weight_chunks(n_items, resamples, seed, strata)])
     tail = (1 - level) / 2
     probabilities = np.tile([tail, 1 - tail], (len(estimate), 1))
     if method == "bca":
-        probabilities = _bca(draws, estimate, statistic(finite.sum(0) - finite), probabilities, strata)
+        probabilities = _bca(draws, estimate, left_out() if left_out else _jackknife(n_items, statistic), probabilities, strata)
     low, high = np.where(np.isfinite(estimate), _quantiles(draws, probabilities), np.nan)
     return Intervals(estimate, low, high, f"item bootstrap, {method}, {resamples} resamples{', within strata' if strata is not None else ''}")
+
+
+def _jackknife(n_items: int, statistic: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """The statistic without each item in turn."""
+    rows = np.arange(n_items)
+    return np.concatenate([statistic(1.0 - (rows == rows[at : at + CHUNK, None])) for at in range(0, n_items, CHUNK)])
+
+
+def bootstrap_function(sums: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray], **settings: Any) -> Intervals:
+    """Bootstrap over items of any function of sums over items.
+
+    Parameters
+    ----------
+    sums
+        What is summed over items, shape (items, columns).
+    statistic
+        From sums over items, shape (draws, columns), to estimands, shape (draws, estimands); NaN where undefined.
+    **settings
+        ``resamples``, ``level``, ``seed``, ``method``, ``strata``: see :func:`bootstrap_statistic`.
+
+    Returns
+    -------
+    Intervals
+        As :func:`bootstrap_statistic`.
+    """
+    sums = np.asarray(sums, dtype=float)
+    if len(sums) == 0:
+        raise ValueError("no items to resample")
+    # An infinite item would make 0 x infinity of every resample without it; its estimands have no limits anyway.
+    finite = np.where(np.isfinite(sums), sums, 0.0)
+    return bootstrap_statistic(
+        len(sums),
+        lambda weights: statistic(weights @ finite),
+        estimate=statistic(sums.sum(0, keepdims=True))[0],
+        left_out=lambda: statistic(finite.sum(0) - finite),
+        **settings,
+    )
 
 
 def item_bootstrap(
@@ -171,16 +209,25 @@ def item_bootstrap(
     """
     numerators = np.asarray(numerators, dtype=float)
     numerators = numerators[:, None] if numerators.ndim == 1 else numerators
+    if len(numerators) == 0:
+        raise ValueError("no items to resample")
     settings: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed, "method": method, "strata": strata}
     if denominators is None:
         return bootstrap_function(numerators, lambda sums: sums / len(numerators), **settings)
-    denominators = np.asarray(denominators, dtype=float).reshape(numerators.shape)
-    # Many estimands share a denominator (all ones, or the indicator of a stratum): each distinct one is summed once.
+    columns, top, bottom = shared_columns(numerators, np.asarray(denominators, dtype=float).reshape(numerators.shape))
+    return bootstrap_function(columns, lambda sums: ratio(sums[:, top], sums[:, bottom]), **settings)
+
+
+def shared_columns(numerators: np.ndarray, denominators: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The distinct columns of both, and where each numerator and denominator is among them.
+
+    Many estimands share a column: denominators that are all 1, or an indicator that is the numerator of a share. Each is summed once.
+    """
+    both = np.hstack([numerators, denominators])
     places: dict[bytes, int] = {}
-    at = [places.setdefault(column.tobytes(), len(places)) for column in denominators.T]
-    distinct = denominators[:, [at.index(place) for place in range(len(places))]]
-    split = numerators.shape[1]
-    return bootstrap_function(np.hstack([numerators, distinct]), lambda sums: ratio(sums[:, :split], sums[:, split:][:, at]), **settings)
+    at = np.array([places.setdefault(column.tobytes(), len(places)) for column in np.ascontiguousarray(both.T)], dtype=int)
+    first = np.unique(at, return_index=True)[1]
+    return both[:, first], at[: numerators.shape[1]], at[numerators.shape[1] :]
 
 
 def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
@@ -216,59 +263,3 @@ def _bca(draws: np.ndarray, estimate: np.ndarray, left_out: np.ndarray, probabil
     bias = stats.norm.ppf(np.where(movable, below, 0.5))[:, None]
     z = bias + stats.norm.ppf(probabilities)
     return np.where(movable[:, None], stats.norm.cdf(bias + z / (1 - acceleration[:, None] * z)), probabilities)
-
-
-def intervals(
-    terms: pl.DataFrame | pl.LazyFrame,
-    by: Sequence[str],
-    *,
-    resamples: int,
-    level: float,
-    seed: int,
-    method: str = "percentile",
-    strata: Mapping[str, str] | None = None,
-) -> pl.DataFrame:
-    """Estimates and item-bootstrap limits for every combination of ``by``.
-
-    Parameters
-    ----------
-    terms
-        Columns ``by``, ``item_id``, ``numerator``, ``denominator`` (item means, see :func:`midtrace.estimands.item_terms`), ``pairs``.
-    by
-        Key columns of the estimands; nulls are values of their own.
-    resamples, level, seed, method
-        See :func:`item_bootstrap`. All estimands share the same resamples of items.
-    strata
-        Item -> stratum; items are resampled within strata.
-
-    Returns
-    -------
-    polars.DataFrame
-        ``by``, ``estimate``, ``ci_low``, ``ci_high``, ``n_items``, ``n_pairs``, ``method``; null where undefined.
-    """
-    terms = terms.lazy().collect(engine="streaming")
-    if terms.is_empty():
-        found = {"estimate": pl.Float64, "ci_low": pl.Float64, "ci_high": pl.Float64, "n_items": pl.Int64, "n_pairs": pl.Int64, "method": pl.String}
-        return pl.DataFrame(schema={**{key: terms.schema[key] for key in by}, **found})
-    keys = terms.select(by).unique(maintain_order=True).with_row_index("column")
-    items = terms["item_id"].unique().sort()
-    placed = terms.join(keys, on=by, nulls_equal=True).join(pl.DataFrame({"item_id": items}).with_row_index("row"), on="item_id")
-    numerators, denominators = np.zeros((len(items), len(keys))), np.zeros((len(items), len(keys)))
-    at = placed["row"].to_numpy(), placed["column"].to_numpy()
-    numerators[at], denominators[at] = placed["numerator"].to_numpy(), placed["denominator"].to_numpy()
-    groups = None if strata is None else [strata[item] for item in items]
-    result = item_bootstrap(numerators, denominators, resamples=resamples, level=level, seed=seed, method=method, strata=groups)
-    counts = placed.group_by("column").agg(n_items=(pl.col("denominator") > 0).sum(), n_pairs=pl.col("pairs").sum())
-    return (
-        keys.join(counts, on="column")
-        .sort("column")
-        .with_columns(
-            estimate=pl.Series(result.estimate).fill_nan(None),
-            ci_low=pl.Series(result.low).fill_nan(None),
-            ci_high=pl.Series(result.high).fill_nan(None),
-            method=pl.lit(result.method),
-        )
-        # One item has no spread: resampling it would give an interval of no width.
-        .with_columns(pl.when(pl.col("n_items") > 1).then(pl.col("ci_low", "ci_high")))
-        .select(*by, "estimate", "ci_low", "ci_high", pl.col("n_items", "n_pairs").cast(pl.Int64), "method")
-    )

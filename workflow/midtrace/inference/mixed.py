@@ -8,6 +8,7 @@ from scipy import optimize, stats
 
 TINY = 1e-7  # a variance ratio below this is zero
 LARGEST = 1e4  # of the ratios of standard deviations
+METHOD = "crossed random intercepts (item, replicate), REML"
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class CrossedFit:
     variance_item, variance_replicate, variance_residual
         Variance components; NaN where the fallback has none.
     status
-        ``ok``; ``singular: ...`` (a component is zero: the fit without it is reported); ``fallback: ...`` (no fit; item means instead).
+        ``ok``; ``singular: ...`` (a component is zero, the residual one where values are sums of item and replicate exactly);
+        ``fallback: ...`` (no fit; item means instead).
     method
         What the numbers are, the fallback named.
     log_likelihood
@@ -50,6 +52,7 @@ def crossed_intercepts(
     replicates: Sequence[object] | np.ndarray,
     design: np.ndarray | None = None,
     *,
+    weights: np.ndarray | None = None,
     level: float = 0.95,
 ) -> CrossedFit:
     """Fit y = X b + item intercept + replicate intercept + residual by REML, balanced or not.
@@ -62,13 +65,17 @@ def crossed_intercepts(
         Item and replicate of each row.
     design
         Fixed effects X, shape (rows, effects); None for an intercept alone, the mean difference.
+    weights
+        Weights w of the rows, shape (rows,), that sum to 1: then the estimate is w'y, an estimand fixed beforehand, with its variance w'Vw under
+        the fitted model. None: the generalised least squares estimates of b.
     level
         Level of the limits.
 
     Returns
     -------
     CrossedFit
-        A zero component, too few levels, and an optimiser that does not converge are statuses, never exceptions.
+        A zero component, too few levels, and an optimiser that does not converge are statuses, never exceptions. With ``weights`` there is one
+        effect.
 
     Raises
     ------
@@ -79,8 +86,10 @@ def crossed_intercepts(
     -----
     With V = s^2 (I + t_i Z_i Z_i' + t_r Z_r Z_r') the restricted likelihood is profiled over b and s^2, which leaves (t_i, t_r) >= 0.
     (I + t_i Z_i Z_i')^-1 = I - Z_i diag(t_i / (1 + t_i n_i)) Z_i' needs sums within items only, computed once; the few replicates enter by
-    the Woodbury identity. Equal to statsmodels MixedLM (one group, ``vc_formula``) and lme4, which the tests hold it against. Limits are t
-    with Satterthwaite's degrees of freedom: three replicates are few levels, and a normal quantile would be too short.
+    the Woodbury identity. Equal to statsmodels MixedLM (one group, ``vc_formula``) and lme4, as the tests show. Limits are t with
+    Satterthwaite's degrees of freedom: three replicates are few levels, and a normal quantile would be too short. Balanced data have one
+    estimate, whatever the weighting. Where y is a sum of an item's and a replicate's effect exactly, the likelihood has no maximum; the
+    variances are those of the effects, which are then known.
 
     References
     ----------
@@ -97,23 +106,38 @@ def crossed_intercepts(
     if np.linalg.matrix_rank(x) < x.shape[1]:
         raise ValueError("the design is not of full rank")
     why = _unfit(y, x, item, replicate)
+    additive = None if why else _Additive.of(y, x, item, replicate)
+    if additive is not None and additive.free == 0:
+        why = "fallback: items and replicates leave nothing to the residual"
     if why:
-        return _item_means(y, x, item, level, why)
+        return _item_means(y, x, item, weights, level, why)
+    if additive is not None and additive.exact:
+        return additive.fit(y, item, replicate, weights, level) or _item_means(y, x, item, weights, level, "fallback: the residual variance is 0")
     problem = _Profile.of(y, x, item, replicate)
     ratios, converged = (_closed_form(problem), True) if problem.balanced() else _search(problem)
     if not converged:
-        return _item_means(y, x, item, level, "fallback: the optimiser did not converge")
+        return _item_means(y, x, item, weights, level, "fallback: the optimiser did not converge")
     ratios = np.where(ratios < TINY, 0.0, ratios)
     beta, covariance, scale, criterion = problem.solve(*ratios)
-    error = np.sqrt(np.diag(covariance))
-    df = _satterthwaite(problem, ratios, scale)
+    variances = np.array([*(ratios * scale), scale])
+    if weights is None:
+        error, df = np.sqrt(np.diag(covariance)), _satterthwaite(problem, variances, problem.mean_variance)
+    else:
+        squares = _squares(weights, item, replicate)
+        beta, error = np.array([weights @ y]), np.sqrt([squares @ variances])
+        df = _satterthwaite(problem, variances, lambda at: np.array([squares @ at]))
     zero = [name for name, value in zip(("item", "replicate"), ratios, strict=True) if value == 0]
     status = f"singular: {' and '.join(zero)} variance is 0" if zero else "ok"
     left = [name for name in ("item", "replicate") if name not in zero]
-    method = "crossed random intercepts (item, replicate), REML"
+    method = METHOD
     if zero:
         method += f"; fallback: {left[0] + ' intercepts only' if left else 'no random effect'}"
-    return _with_limits(beta, error, df, level, (*(ratios * scale), scale), status, method, -criterion / 2)
+    return _with_limits(beta, error, df, level, tuple(variances), status, method, -criterion / 2)
+
+
+def _squares(weights: np.ndarray, item: np.ndarray, replicate: np.ndarray) -> np.ndarray:
+    """What the item, replicate and residual variance count in the variance of w'y: sums of squares of w, within each first."""
+    return np.array([(np.bincount(item, weights) ** 2).sum(), (np.bincount(replicate, weights) ** 2).sum(), (weights**2).sum()])
 
 
 def _unfit(y: np.ndarray, x: np.ndarray, item: np.ndarray, replicate: np.ndarray) -> str | None:
@@ -132,6 +156,60 @@ def _unfit(y: np.ndarray, x: np.ndarray, item: np.ndarray, replicate: np.ndarray
     if (y == first[item]).all():
         return "fallback: replicates do not differ within any item, so the residual variance is 0"
     return None
+
+
+@dataclass(frozen=True)
+class _Additive:
+    """Effects of items and replicates by least squares, y = a_i + b_r + rest, of a design that is constant within items.
+
+    ``free`` counts the rows beyond the effects; ``exact``: the rest is 0 to rounding.
+    """
+
+    items: np.ndarray
+    replicates: np.ndarray
+    design: np.ndarray
+    free: int
+    exact: bool
+
+    @classmethod
+    def of(cls, y: np.ndarray, x: np.ndarray, item: np.ndarray, replicate: np.ndarray) -> "_Additive | None":
+        """None where the design varies within an item: then items do not hold its effects."""
+        first = np.unique(item, return_index=True)[1]
+        if not (x == x[first][item]).all():
+            return None
+        sizes = np.bincount(item)
+        counts = np.zeros((len(sizes), replicate.max() + 1))
+        np.add.at(counts, (item, replicate), 1)
+        sums = np.bincount(item, y)
+        # Items taken out, the replicates' normal equations are left; their rank says how many effects the data tell apart.
+        inner = np.diag(counts.sum(0)) - counts.T @ (counts / sizes[:, None])
+        right = np.bincount(replicate, y) - counts.T @ (sums / sizes)
+        b = np.linalg.lstsq(inner, right, rcond=1e-10)[0]
+        a = (sums - counts @ b) / sizes
+        rest = y - a[item] - b[replicate]
+        rank = int(np.linalg.matrix_rank(inner, tol=1e-10 * len(y)))
+        exact = bool(np.linalg.norm(rest) <= 1e-9 * np.linalg.norm(y - y.mean()))
+        return cls(a, b, x[first], len(y) - len(sizes) - rank, exact)
+
+    def fit(self, y: np.ndarray, item: np.ndarray, replicate: np.ndarray, weights: np.ndarray | None, level: float) -> CrossedFit | None:
+        """The fit in the limit of no residual; None for effects other than a mean."""
+        n_items, n_replicates = len(self.items), len(self.replicates)
+        if weights is None and self.design.shape[1] > 1:
+            return None
+        rest = self.items - self.design @ np.linalg.lstsq(self.design, self.items, rcond=None)[0]
+        free = np.array([n_items - np.linalg.matrix_rank(self.design), n_replicates - 1])
+        deviation = np.array([rest @ rest, ((self.replicates - self.replicates.mean()) ** 2).sum()])
+        variances = np.where(deviation > 1e-18 * (y @ y), deviation / free, 0.0)
+        if weights is None:
+            beta, squares = self.items.mean() + self.replicates.mean(), np.array([1 / n_items, 1 / n_replicates])
+        else:
+            beta, squares = float(weights @ y), _squares(weights, item, replicate)[:2]
+        parts = squares * variances
+        df = parts.sum() ** 2 / (parts**2 / free).sum()
+        zero = [name for name, value in zip(("item", "replicate"), variances, strict=True) if value == 0]
+        status = f"singular: {' and '.join([*zero, 'residual'])} variance is 0"
+        method = f"{METHOD}; no residual: variances of the effects themselves"
+        return _with_limits(np.array([beta]), np.sqrt([parts.sum()]), np.array([df]), level, (*variances, 0.0), status, method, np.nan)
 
 
 @dataclass(frozen=True)
@@ -282,9 +360,8 @@ def _newton(target: Callable[[np.ndarray], float], point: np.ndarray, best: floa
     return point, best
 
 
-def _satterthwaite(problem: _Profile, ratios: np.ndarray, scale: float) -> np.ndarray:
+def _satterthwaite(problem: _Profile, variances: np.ndarray, variance_of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Degrees of freedom 2 v^2 / Var(v) of each effect's variance v, by differentiation over the components that are not zero."""
-    variances = np.array([*(ratios * scale), scale])
     free = [int(index) for index in np.flatnonzero(variances > 0)]
     steps = 1e-4 * variances
 
@@ -294,7 +371,7 @@ def _satterthwaite(problem: _Profile, ratios: np.ndarray, scale: float) -> np.nd
             moved[index] += times * steps[index]
         return moved
 
-    gradient = np.stack([(problem.mean_variance(at({i: 1})) - problem.mean_variance(at({i: -1}))) / (2 * steps[i]) for i in free])
+    gradient = np.stack([(variance_of(at({i: 1})) - variance_of(at({i: -1}))) / (2 * steps[i]) for i in free])
     hessian = np.empty((len(free), len(free)))
     for a, i in enumerate(free):
         for b, j in enumerate(free):
@@ -304,22 +381,28 @@ def _satterthwaite(problem: _Profile, ratios: np.ndarray, scale: float) -> np.nd
             else:
                 corners = [problem.criterion(at({i: s, j: t})) * s * t for s in (-1, 1) for t in (-1, 1)]
                 hessian[a, b] = sum(corners) / (4 * steps[i] * steps[j])
-    variance = problem.mean_variance(variances)
+    variance = variance_of(variances)
     spread = np.einsum("ak,ab,bk->k", gradient, 2 * np.linalg.pinv(hessian), gradient)
     df = np.where(spread > 0, 2 * variance**2 / np.where(spread > 0, spread, 1.0), np.inf)
     return np.maximum(df, 1.0)
 
 
-def _item_means(y: np.ndarray, x: np.ndarray, item: np.ndarray, level: float, status: str) -> CrossedFit:
-    """Least squares with errors clustered by item (for an intercept: nearly the t interval of item means)."""
-    bread = np.linalg.inv(x.T @ x)
-    beta = bread @ x.T @ y
+def _item_means(y: np.ndarray, x: np.ndarray, item: np.ndarray, weights: np.ndarray | None, level: float, status: str) -> CrossedFit:
+    """Least squares with errors clustered by item (for an intercept: nearly the t interval of item means); or w'y, linearised."""
     n_items = item.max() + 1
-    scores = np.zeros((n_items, x.shape[1]))
-    np.add.at(scores, item, x * (y - x @ beta)[:, None])
-    error = np.sqrt(np.diag(bread @ scores.T @ scores @ bread) * (n_items / (n_items - 1) if n_items > 1 else np.nan))
-    df = np.full(len(beta), max(n_items - 1, 1))
-    return _with_limits(beta, error, df, level, (np.nan, np.nan, np.nan), status, "least squares, errors clustered by item", np.nan)
+    if weights is None:
+        bread = np.linalg.inv(x.T @ x)
+        beta = bread @ x.T @ y
+        rows, free, method = x @ bread * (y - x @ beta)[:, None], max(n_items - 1, 1), "least squares, errors clustered by item"
+    else:
+        root = np.sqrt(weights)[:, None]
+        rest = y - x @ np.linalg.lstsq(root * x, root[:, 0] * y, rcond=None)[0]
+        beta, rows = np.array([weights @ y]), (weights * rest)[:, None]
+        free, method = max(n_items - x.shape[1], 1), "weighted mean, errors clustered by item"
+    scores = np.zeros((n_items, rows.shape[1]))
+    np.add.at(scores, item, rows)
+    error = np.sqrt((scores**2).sum(0) * (n_items / free if n_items > x.shape[1] else np.nan))
+    return _with_limits(beta, error, np.full(len(beta), free), level, (np.nan, np.nan, np.nan), status, method, np.nan)
 
 
 def _with_limits(

@@ -1,18 +1,16 @@
 """Replicates: each on its own, and whether they are replicates at all."""
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import polars as pl
 
-from midtrace.inference.bootstrap import intervals
+from midtrace.inference.intervals import intervals
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
 
-def per_replicate(
-    frame: pl.DataFrame, by: Sequence[str], value: str, within: str | None = None, *, resamples: int, level: float, seed: int
-) -> pl.DataFrame:
+def per_replicate(frame: pl.DataFrame, by: Sequence[str], value: str, within: str | None = None, **settings: Any) -> pl.DataFrame:
     """Estimates of every replicate alone.
 
     Parameters
@@ -21,8 +19,8 @@ def per_replicate(
         One row per pair: ``item_id``, ``replicate``, ``by``, ``value``, and ``within`` (a condition).
     by, value, within
         Keys of the estimands, what is averaged, and which rows count (default: all).
-    resamples, level, seed
-        See :func:`midtrace.inference.intervals`.
+    **settings
+        ``resamples``, ``level``, ``seed``, ``method``, ``strata``: see :func:`midtrace.inference.intervals`.
 
     Returns
     -------
@@ -33,7 +31,7 @@ def per_replicate(
     terms = frame.select(
         *by, "replicate", "item_id", numerator=pl.col(value).cast(pl.Float64).fill_null(0.0) * inside, denominator=inside, pairs=inside
     )
-    return intervals(terms, [*by, "replicate"], resamples=resamples, level=level, seed=seed)
+    return intervals(terms, [*by, "replicate"], **settings)
 
 
 def duplicate_replicates(traces: Frame) -> Frame:

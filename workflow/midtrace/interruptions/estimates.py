@@ -82,6 +82,8 @@ def curve_terms(frame: pl.DataFrame, leakage: Sequence[float]) -> pl.DataFrame:
         numerator=pl.col("output_ids").list.len().cast(number).mean(),
         denominator=pl.col("fresh_tokens").cast(number).mean(),
         pairs=pl.len().cast(number),
+        is_share=pl.lit(False),
+        by_construction=pl.lit(False),
     )
     explained = {f"{name}_of_new_errors": pl.col(name) for name in ("panic", "self_doubt")}
     return pl.concat([terms(frame, CUT, values), terms(frame, CUT, explained, pl.col("mode").is_not_null()), ratio])

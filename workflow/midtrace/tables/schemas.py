@@ -298,12 +298,15 @@ ESTIMATE_COLUMNS = {
     "method": pl.String,
 }
 DECOMPOSITION: dict[str, dict[str, Any]] = {
-    "policy": {},
-    "strata": {"termination": pl.String, "share": pl.Float64, "difference": pl.Float64, "contribution": pl.Float64},
+    "policy": {"p": pl.Float64, "p_holm": pl.Float64},
+    "strata": {
+        "termination": pl.String,
+        **dict.fromkeys(("share", "share_low", "share_high", "difference", "difference_low", "difference_high", "contribution"), pl.Float64),
+    },
     "dominance": {"p": pl.Float64},
     "bounds": {"reading": pl.String, "termination": pl.String},
     "survivors": {"stratum": pl.String},
-    "matched": {},
+    "matched": {"p": pl.Float64, "p_holm": pl.Float64},
     "split": {},
     "lengths": {},
     "scores": {},
