@@ -90,7 +90,7 @@ def policy_terms(frame: pl.DataFrame) -> pl.DataFrame:
 
 def same_input() -> pl.Expr:
     """Where both runs are read from the same ids, so that nothing can differ: at B = 0 in the common context."""
-    return (pl.col("horizon") == 0) & pl.col("readout").is_in(["symmetric", "symmetric_continuation"])
+    return (pl.col("horizon") == 0) & pl.col("readout").is_in(COMMON)
 
 
 def _term(frame: pl.DataFrame, estimand: str, value: pl.Expr, within: pl.Expr | None = None, by_construction: pl.Expr | None = None) -> pl.DataFrame:
