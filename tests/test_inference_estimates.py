@@ -52,8 +52,9 @@ def study(runs):
 
 def tables_of(runs, config=SETTINGS):
     frame, traces, matched = study(runs)
-    by_horizon, pairs = contrasts.by_horizon(frame.lazy(), COMPARISON, config)
-    at_matched = contrasts.matched_sensitivity_pairs(contrasts.matched_reads(matched, traces, COMPARISON))
+    read = contrasts.matched_reads(matched, traces, COMPARISON)
+    by_horizon, pairs = contrasts.by_horizon(frame.lazy(), traces, read, COMPARISON, config)
+    at_matched = contrasts.matched_sensitivity_pairs(read)
     found = {**by_horizon, "matched": contrasts.matched(matched, traces, COMPARISON, config)}
     return {**found, "inference": sensitivity.inference([pairs, at_matched], config)}
 

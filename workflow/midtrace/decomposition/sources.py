@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from midtrace import estimands
-from midtrace.decomposition.estimates import of_sums, with_intervals
+from midtrace.decomposition.estimates import of_sums, strata_of, with_intervals
 
 SYMMETRIC = {"symmetric": "probe", "symmetric_continuation": "continuation"}  # readout by horizon: reading at the matched horizon
 LENGTH_STRATA = 4
@@ -74,7 +74,7 @@ def dominance(means: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
     unlimited = (pl.col("estimand") == "finishing_share") & pl.col("_open").fill_null(False)
     rows = table.join(open_contrast.select(*by, _open=pl.lit(True)), on=by, how="left")
     tests = [
-        {**dict(zip(by, key, strict=True)), "estimand": name, "p": estimands.positive_p(values.to_numpy())}
+        {**dict(zip(by, key, strict=True)), "estimand": name, "p": estimands.positive_p(values.to_numpy(), strata_of(part["item_id"], settings))}
         for key, part in means.sort("item_id").partition_by(by, as_dict=True).items()
         for name, values in (("finishing", part["finishing"]), ("lead", part["finishing"] - part["active"]))
     ]

@@ -8,6 +8,7 @@ from scipy import stats
 
 from midtrace.estimands.terms import item_means
 from midtrace.inference.bootstrap import ratio
+from midtrace.inference.hypotheses import mean_error
 
 STATES = {"finishing": "treatment_complete", "active": "both_active"}
 DOMINANCE = ("contrast", "finishing", "lead", "finishing_share")
@@ -49,13 +50,15 @@ def dominance(sums: np.ndarray) -> np.ndarray:
     return np.stack([contrast, finishing, finishing - active, ratio(finishing, contrast)], axis=-1)
 
 
-def positive_p(values: np.ndarray) -> float:
+def positive_p(values: np.ndarray, strata: Sequence[object] | None = None) -> float:
     """One-sided p value of the t test that a mean over items is at most 0.
 
     Parameters
     ----------
     values
         Item means, shape (items,).
+    strata
+        Stratum of each item; None: one.
 
     Returns
     -------
@@ -65,10 +68,10 @@ def positive_p(values: np.ndarray) -> float:
     values = np.asarray(values, dtype=float)
     if len(values) < 2:
         return float("nan")
-    mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
-    if error == 0:
-        return 1.0 if mean == 0 else float("nan")
-    return float(stats.t.sf(mean / error, len(values) - 1))
+    mean, (error, df) = values.mean(), mean_error(values, strata)
+    if error == 0 or df < 1:
+        return float("nan") if values.any() else 1.0
+    return float(stats.t.sf(mean / error, df))
 
 
 def intersection_union(p: Sequence[float]) -> float:
