@@ -314,3 +314,69 @@ def test_run_writes_items_with_their_identity(tmp_path):
     assert meta["stage"] == "items" and meta["source"] == {"rows": 4, "usable": 4, "drawn": 4, "excluded": {}}
     for path, schema in zip(item_files(tmp_path / "chains.parquet")[1:], (tables.Excluded, tables.ItemTests), strict=True):
         assert tables.read(path, schema, settings).is_empty()
+
+
+WRITTEN = ["1", "1.0", "1.10", "3e2", "-0", "123456789012345678901234567890", "true", "false", '"007"', '"2024-01-02"', '"1e5"', "0.1", '"NaN"']
+
+
+def test_values_of_json_lines_come_out_as_they_were_written(tmp_path):
+    path, expected = tmp_path / "a.jsonl", [text.strip('"') for text in WRITTEN]
+    others = [f'"other {k}"' for k in range(2)]
+    lines = [f'{{"id": {k}, "question": "q{k}", "options": [{text}, {", ".join(others)}], "answer": {text}}}' for k, text in enumerate(WRITTEN)]
+    path.write_text("\n".join(lines))
+    frame = items.load(benchmark(path), 0).sort(pl.col("item_id").str.slice(4).cast(pl.Int64))
+    assert frame["options"].list.first().to_list() == expected
+    assert frame["answer"].to_list() == ["A"] * len(WRITTEN)
+    free = items.load(benchmark(path, answer_kind="math"), 0).sort(pl.col("item_id").str.slice(4).cast(pl.Int64))
+    assert free["answer"].to_list() == expected
+    path.write_text("\n".join(f'{{"id": {text}, "question": "q", "answer": "1"}}' for text in WRITTEN))
+    assert {item.removeprefix("toy/") for item in items.load(benchmark(path, answer_kind="math"), 0)["item_id"]} == set(expected)
+
+
+def test_values_of_csv_come_out_as_they_were_written(tmp_path):
+    path, texts = tmp_path / "a.csv", [text.strip('"') for text in WRITTEN]
+    path.write_text("id,question,options,answer\n" + "".join(f"{text},q,{text} | x | y,{text}\n" for text in texts))
+    frame = items.load(benchmark(path), 0)
+    assert {item.removeprefix("toy/"): options[0] for item, options in frame.select("item_id", "options").iter_rows()} == {t: t for t in texts}
+    assert frame["answer"].to_list() == ["A"] * len(texts)
+
+
+def test_values_of_parquet_read_as_people_write_them(tmp_path):
+    path = tmp_path / "a.parquet"
+    columns = {
+        "id": pl.Series([1, 2]),
+        "question": ["q1", "q2"],
+        "options": pl.Series([[0.1, 2.5], [1e300, 0.5]], dtype=pl.List(pl.Float64)),
+        "answer": pl.Series([0.1, 0.5], dtype=pl.Float32),
+        "stratum": pl.Series([True, False]),
+    }
+    pl.DataFrame(columns).write_parquet(path)
+    frame = items.load(benchmark(path), 0).sort("item_id")
+    assert (frame["answer"].to_list(), frame["options"].to_list()) == (["A", "B"], [["0.1", "2.5"], ["1e+300", "0.5"]])
+    assert frame["stratum"].to_list() == ["true", "false"]
+
+
+def test_the_types_of_one_file_change_no_value_of_another(tmp_path):
+    row = {"id": 1, "question": "q", "answer": 70}
+    for name, change in (("1", {}), ("2", {"id": 2, "answer": 70.5})):
+        pl.DataFrame([{**row, **change}]).write_parquet(tmp_path / f"p-{name}.parquet")
+        save([{**row, **change}], tmp_path / f"p-{name}.jsonl")
+    for ext in ("parquet", "jsonl"):
+        frame = items.load(benchmark(tmp_path / f"p-*.{ext}", answer_kind="math"), 0).sort("item_id")
+        assert frame["answer"].to_list() == ["70", "70.5"]
+    pl.DataFrame([{"id": 3, "question": "q", "gold": 1}]).write_parquet(tmp_path / "p-3.parquet")
+    with pytest.raises(InputError, match=r"p-3.parquet: columns: are id, question, gold; allowed: those of the other files: answer, id, question"):
+        items.load(benchmark(tmp_path / "p-*.parquet", answer_kind="math"), 0)
+
+
+@pytest.mark.parametrize("line", ['{"id": 1, "id": 2}', '{"id": "\\ud800"}', '{"id": "\udcff"}', "[1]", "{"])
+def test_lines_that_are_no_object_are_refused(tmp_path, line):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"id": 0, "question": "q", "answer": "1"}\n' + line.encode(errors="surrogateescape"))
+    refused(path, r"file: cannot be read \(line 2 is no JSON object\)", answer_kind="math")
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id,question,answer,answer\n1,q,2,3\n")
+    refused(path, "column 'answer': is there twice", answer_kind="math")

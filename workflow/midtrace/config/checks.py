@@ -16,7 +16,7 @@ from midtrace.errors import InputError
 from midtrace.loaders import LOADERS, sources
 
 SIDECARS = (".excluded", ".tests")  # items/{benchmark}.excluded.parquet and so on
-LINES = (".jsonl",)
+LINES = (sources.LINES,)
 # Keys of a benchmark that only some loaders read.
 USED_BY = {
     "tests": ("interrupt_updates",),
@@ -196,7 +196,7 @@ def _check_benchmark(name: str, benchmark: Mapping[str, Any], where: object) -> 
         if benchmark["n"] is None:
             raise InputError(where, f"{field}.n", "is null, but generated items have no end", "a number of items")
         return
-    sources.check(benchmark["path"], benchmark["revision"], where, field, LINES if loader.streamed else tuple(sources.READERS), loader.address)
+    sources.check(benchmark["path"], benchmark["revision"], where, field, LINES if loader.streamed else sources.SUFFIXES, loader.address)
     if loader.name == "interrupt_updates" and kind == "code":
         sources.check(benchmark["tests"]["path"], benchmark["tests"]["revision"], where, f"{field}.tests", LINES, LOADERS["livecodebench"].address)
     if loader.shuffled and benchmark["shuffle"] is False:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from midtrace.external.runs import Record, Run, UnusableError, decode, name_of, qualified, text_of, whole
+from midtrace.external.runs import Record, Run, UnusableError, name_of, qualified, text_of, whole
+from midtrace.loaders.sources import decode
 
 ZSTANDARD = 93  # a compression method that Python's zipfile knows from 3.14 on
 LENGTH = ("length", "max_tokens", "model_length")

@@ -1,11 +1,12 @@
 """What the log of another tool holds: runs, items, and samples that are neither, each with a reason."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from midtrace.loaders.sources import decode
 
 Record = Mapping[str, Any]
 SHOWN = 5  # samples named where some are left out
@@ -97,11 +98,6 @@ def summary(left_out: Sequence[LeftOut]) -> str:
     first = {reason: [sample.name for sample in left_out if sample.reason == reason][:SHOWN] for reason in reasons}
     said = [f"{count} {reason} ({', '.join(first[reason])}{', ...' if count > SHOWN else ''})" for reason, count in reasons.most_common()]
     return f"{len(left_out)} samples left out: " + "; ".join(said)
-
-
-def decode(text: str | bytes) -> Any:
-    """JSON whose numbers with a decimal point stay the texts that they are: a value comes out as it was written."""
-    return json.loads(text, parse_float=str, parse_constant=str)
 
 
 def lines(path: Path) -> Iterator[tuple[int, Record]]:

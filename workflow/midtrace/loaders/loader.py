@@ -92,8 +92,13 @@ class Loader:
         """The id of a row within its source; empty where it should have one and has none."""
         column = self.id_column(settings)
         if column is not None:
-            return "" if row[column] is None else str(row[column]).strip()
+            return written(row[column])
         return hashlib.sha256((row[self.question_column] or "").strip().encode()).hexdigest()[:12]
+
+
+def written(value: Any) -> str:
+    """A value of a source as it was written there; empty for null."""
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value).strip()
 
 
 def text(row: Row, column: str) -> str:

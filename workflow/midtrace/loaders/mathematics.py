@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from midtrace.latex import boxed
-from midtrace.loaders.loader import ID, TEXT, Loader, Row, Settings, UnusableError, text
+from midtrace.loaders.loader import ID, TEXT, Loader, Row, Settings, UnusableError, text, written
 
 AIME_ANSWERS = range(1000)
 
@@ -66,7 +66,7 @@ AIME_2024 = Loader(
 def _aime_2025(row: Row, settings: Settings) -> dict[str, Any]:
     if row["answer"] is None:
         raise UnusableError("no answer")
-    return {"question": text(row, "problem"), "answer": gold_of_aime(str(row["answer"]))}
+    return {"question": text(row, "problem"), "answer": gold_of_aime(written(row["answer"]))}
 
 
 AIME_2025 = Loader(

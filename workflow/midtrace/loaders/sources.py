@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 
 from midtrace.errors import FILL_IN, InputError
 
 REMOTE = "hf://datasets/"
-# Types are not guessed from the first rows: in CSV, "007" and "true" stay the texts that they are.
-READERS: dict[str, Callable[[Any], pl.DataFrame]] = {
-    ".parquet": pl.read_parquet,
-    ".jsonl": partial(pl.read_ndjson, infer_schema_length=None),
-    ".csv": partial(pl.read_csv, infer_schema=False),
-}
+LINES = ".jsonl"
+# Types are not guessed from the first rows: in CSV, "007" and "true" stay the texts that they are. JSON Lines are read by :func:`decode`.
+READERS: dict[str, Callable[[Any], pl.DataFrame]] = {".parquet": pl.read_parquet, ".csv": partial(pl.read_csv, infer_schema=False)}
+SUFFIXES = (".parquet", LINES, ".csv")
+TABLE = "a Parquet, JSON Lines or CSV file"
 REMEDY = "a source that can be reached: for a gated one accept its terms and set HF_TOKEN; without a connection give the path of a downloaded file"
 
 
@@ -26,7 +26,7 @@ def is_remote(path: str) -> bool:
     return path.startswith("hf://")
 
 
-def check(path: str | None, revision: str | None, where: object, field: str, suffixes: tuple[str, ...] = tuple(READERS), hint: str = "") -> None:
+def check(path: str | None, revision: str | None, where: object, field: str, suffixes: tuple[str, ...] = SUFFIXES, hint: str = "") -> None:
     """Refuse a path that no source can have, before anything is read.
 
     Raises
@@ -68,28 +68,76 @@ def pinned(path: str, revision: str | None) -> str:
     return f"{REMOTE}{owner}/{name}@{revision}/{file}"
 
 
-def table(path: str, revision: str | None) -> pl.DataFrame:
-    """The table of a source: one file, or several of the same columns.
+class Written(str):
+    """A number of a JSON file that Python would write in another way ("1.10", "3e2"), as it was written."""
+
+
+def decode(text: str | bytes) -> Any:
+    """JSON whose values come out as they were written: whole numbers exactly, others as :class:`Written`.
+
+    Raises
+    ------
+    ValueError
+        If it is no JSON, gives a key twice, or holds half a character.
+    """
+    value = json.loads(text, parse_float=Written, parse_constant=Written, parse_int=_whole, object_pairs_hook=_object)
+    if (b"\\ud" if isinstance(text, bytes) else "\\ud") in text.lower():  # type: ignore[operator]
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _whole(text: str) -> int | Written:
+    if len(text) > 4000:  # Python converts no more than 4,300 digits
+        return Written(text)
+    value = int(text)
+    return value if str(value) == text else Written(text)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("a key is given twice")
+    return value
+
+
+def rows(path: str, revision: str | None, columns: Mapping[str, tuple]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a source with their numbers, from 1: of one file, or of several of the same columns, in the order of their names.
+
+    Each file is read on its own: the types of one change no value of another.
 
     Raises
     ------
     InputError
-        If it cannot be reached or read.
+        If it cannot be reached or read, lacks a column, or has one of another type.
     """
     suffix = Path(path).suffix
-    if suffix not in READERS:
-        raise InputError(path, "file", f"ends in {suffix!r}", READERS)
-    read, remote, local = READERS[suffix], is_remote(path), files(path)
-    if not (remote or local):
+    if suffix not in SUFFIXES:
+        raise InputError(path, "file", f"ends in {suffix!r}", SUFFIXES)
+    if not is_remote(path) and not files(path):
         raise InputError(path, "file", "does not exist", "an existing file")
-    try:
-        if remote:
-            return read(pinned(path, revision))
-        # Of several kinds of number in one column the wider is taken; other types must agree.
-        return pl.concat([_open(read, file) for file in local], how="vertical_relaxed")
-    except Exception as error:  # each reader has its own kinds; their messages do not quote rows
-        problem = f"cannot be read ({(str(error).splitlines() or [type(error).__name__])[0]})"
-        raise InputError(path, "source" if remote else "file", problem, REMEDY if remote else "a Parquet, JSON Lines or CSV file") from None
+    yield from enumerate(_rows_of_lines(path, revision, columns) if suffix == LINES else _rows_of_tables(path, revision, columns), 1)
+
+
+def _rows_of_tables(path: str, revision: str | None, columns: Mapping[str, tuple]) -> Iterator[dict[str, Any]]:
+    read, names = READERS[Path(path).suffix], None
+    for file in [pinned(path, revision)] if is_remote(path) else files(path):
+        try:
+            frame = read(file) if isinstance(file, str) else _open(read, file)
+        except Exception as error:  # each reader has its own kinds; their messages do not quote rows
+            problem = f"cannot be read ({(str(error).splitlines() or [type(error).__name__])[0]})"
+            raise InputError(path, "source" if is_remote(path) else "file", problem, REMEDY if is_remote(path) else TABLE) from None
+        if names is not None and set(frame.columns) != names:
+            raise InputError(file, "columns", f"are {', '.join(frame.columns)}", f"those of the other files: {', '.join(sorted(names))}")
+        names = set(frame.columns)
+        for column, types in columns.items():
+            if column not in frame.columns:
+                raise InputError(path, f"column {column!r}", "missing", frame.columns)
+            if f"{column}_duplicated_0" in frame.columns:
+                raise InputError(path, f"column {column!r}", "is there twice", "each column once")
+            if types and frame[column].dtype not in (*types, pl.Null):
+                raise InputError(path, f"column {column!r}", f"is {frame[column].dtype}", " or ".join(map(str, types)))
+        # In double precision 0.1 of single precision would read 0.10000000149011612.
+        yield from frame.with_columns(cs.by_dtype(pl.Float32).cast(pl.String)).iter_rows(named=True)
 
 
 def _open(read: Callable[[Any], pl.DataFrame], file: Path) -> pl.DataFrame:
@@ -98,21 +146,50 @@ def _open(read: Callable[[Any], pl.DataFrame], file: Path) -> pl.DataFrame:
         return read(handle)
 
 
-def rows(path: str, revision: str | None, columns: Mapping[str, tuple]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a table with their numbers, from 1.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read, lacks a column, or has one of another type.
-    """
-    frame = table(path, revision)
+def _rows_of_lines(path: str, revision: str | None, columns: Mapping[str, tuple]) -> Iterator[dict[str, Any]]:
+    """Rows of JSON Lines; a key that is not in every row is null in the others."""
+    found = []
+    for file in _downloaded(path, revision) if is_remote(path) else files(path):
+        for line, row in _objects(file):
+            if row is None:
+                raise InputError(file, "file", f"cannot be read (line {line} is no JSON object)", TABLE)
+            found.append(row)
+    if not found:
+        raise InputError(path, "file", "cannot be read (it is empty)", TABLE)
+    names = dict.fromkeys(name for row in found for name in row)
     for column, types in columns.items():
-        if column not in frame.columns:
-            raise InputError(path, f"column {column!r}", "missing", frame.columns)
-        if types and frame[column].dtype not in (*types, pl.Null):
-            raise InputError(path, f"column {column!r}", f"is {frame[column].dtype}", " or ".join(map(str, types)))
-    yield from enumerate(frame.iter_rows(named=True), 1)
+        if column not in names:
+            raise InputError(path, f"column {column!r}", "missing", names)
+        for number, row in enumerate(found if types else (), 1):
+            if not _fits(row.get(column), types):
+                raise InputError(path, f"column {column!r}", f"is {_type(row[column])} in row {number}", " or ".join(map(str, types)))
+    for row in found:
+        yield {**dict.fromkeys(columns), **row}
+
+
+def _fits(value: Any, types: tuple) -> bool:
+    """Whether a value of a JSON file is of one of these types of polars."""
+    if isinstance(value, list):
+        return pl.List(pl.String) in types and all(text is None or (isinstance(text, str) and not isinstance(text, Written)) for text in value)
+    if isinstance(value, str):
+        return pl.String in types and not isinstance(value, Written)
+    return value is None or (type(value) is int and pl.Int64 in types)
+
+
+def _type(value: Any) -> str:
+    return "a number" if isinstance(value, Written) else type(value).__name__
+
+
+def _objects(file: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """The objects of a JSON Lines file with the numbers of their lines, from 1; None for a line that is none. Empty lines are left out."""
+    with file.open("rb") as handle:
+        for line, content in enumerate(handle, 1):
+            if content.strip():
+                try:
+                    row = decode(content)
+                except (ValueError, RecursionError):
+                    row = None
+                yield line, row if isinstance(row, dict) else None
 
 
 def json_lines(path: str, revision: str | None, columns: Mapping[str, tuple]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -125,23 +202,16 @@ def json_lines(path: str, revision: str | None, columns: Mapping[str, tuple]) ->
     """
     number = 0
     for file in _downloaded(path, revision) if is_remote(path) else files(path):
-        with file.open("rb") as handle:
-            for line, content in enumerate(handle, 1):
-                if not content.strip():
-                    continue
-                number += 1
-                try:
-                    row = json.loads(content)
-                except (ValueError, RecursionError):
-                    row = None
-                if not isinstance(row, dict):
-                    raise InputError(file, f"line {line}", "is no JSON object", "one object a line")
-                for column, types in columns.items():
-                    if column not in row:
-                        raise InputError(file, f"line {line}, {column}", "missing", row)
-                    if types and not isinstance(row[column], types):
-                        raise InputError(file, f"line {line}, {column}", f"is {type(row[column]).__name__}", " or ".join(t.__name__ for t in types))
-                yield number, row
+        for line, row in _objects(file):
+            number += 1
+            if row is None:
+                raise InputError(file, f"line {line}", "is no JSON object", "one object a line")
+            for column, types in columns.items():
+                if column not in row:
+                    raise InputError(file, f"line {line}, {column}", "missing", row)
+                if types and (not isinstance(row[column], types) or isinstance(row[column], Written)):
+                    raise InputError(file, f"line {line}, {column}", f"is {_type(row[column])}", " or ".join(t.__name__ for t in types))
+            yield number, row
 
 
 def _downloaded(path: str, revision: str | None) -> list[Path]:

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from midtrace.errors import InputError
-from midtrace.loaders.loader import Loader, Row, Settings, UnusableError
+from midtrace.loaders.loader import Loader, Row, Settings, UnusableError, written
 from midtrace.prompts import labels
 
 KEYS = ("id", "question", "options", "answer", "stratum", "revised_question", "update", "stale_answer")
@@ -41,7 +41,7 @@ def _item(row: Row, settings: Settings) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else str(value).strip() or None
+    return written(value) or None
 
 
 def _finish(items: list[dict[str, Any]], settings: Settings) -> None:
