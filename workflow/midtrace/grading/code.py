@@ -20,8 +20,10 @@ TOLERANCE = 1e-6  # relative or absolute, where a fraction is expected
 UNPARSED = "no code block"
 _FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)(?P<gap>[ \t]*+)(?P<language>[^\s`]*+)(?P<words>[^`]*+)$")
 PYTHON = {"python", "py", "python3", "py3"}
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
-_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_WHOLE = re.compile(r"[+-]?\d++", re.ASCII)
+_SPACE = re.compile(r"[ \t\r\f\v]+")  # between words; a space of Unicode is a character like any other
+_LONGEST = 4_000  # digits of a whole number that Python reads without being asked twice
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
@@ -69,11 +71,12 @@ def extract_program(text: str) -> str | None:
 def same_output(found: str, expected: str) -> bool:
     """Whether a printed output is the expected one.
 
-    Lines are compared without white space at either end, and blank lines at either end of the output do not count. Words of a line must be equal,
-    or equal as numbers: exactly where a whole number is expected, within 1e-6 (relative or absolute) where a fraction is.
+    Lines end at line feeds only, whatever else Unicode calls the end of a line. They are compared without white space at either end, and blank
+    lines at either end of the output do not count. Words of a line must be equal, or equal as numbers: exactly where a whole number is expected,
+    within 1e-6 (relative or absolute) where a fraction is.
     """
-    lines, wanted = ([line.strip() for line in text.strip().splitlines()] for text in (found, expected))
-    return len(lines) == len(wanted) and all(a == b or _same_words(a.split(), b.split()) for a, b in zip(lines, wanted, strict=True))
+    lines, wanted = ([line.strip() for line in text.strip().split("\n")] for text in (found, expected))
+    return len(lines) == len(wanted) and all(a == b or _same_words(_SPACE.split(a), _SPACE.split(b)) for a, b in zip(lines, wanted, strict=True))
 
 
 def _same_words(found: list[str], expected: list[str]) -> bool:
@@ -103,9 +106,14 @@ def _passes(test: Mapping[str, Any], output: str) -> bool:
     if test["kind"] == "stdin":
         return same_output(output, test["expected"])
     try:
-        return same_value(json.loads(output), json.loads(test["expected"]))
+        return same_value(json.loads(output, parse_int=_whole), json.loads(test["expected"], parse_int=_whole))
     except (ValueError, RecursionError, OverflowError):  # OverflowError: a whole number beyond any fraction
         return False
+
+
+def _whole(digits: str) -> int | Decimal:
+    """A whole number of JSON. Python would refuse one of 5,000 digits, and take minutes for millions, which a program may print."""
+    return int(digits) if len(digits) <= _LONGEST else Decimal(digits)
 
 
 def fault_of(program: str, tests: Sequence[Mapping[str, Any]], limits: Limits | None = None, kind: str = "bubblewrap") -> str | None:

@@ -9,21 +9,18 @@ import json
 import os
 import select
 import sys
+from decimal import Decimal
+from fractions import Fraction
+from types import ModuleType
 from typing import Any
 
-PRELUDE = """
-import bisect, collections, copy, functools, heapq, itertools, json, math, operator, os, random, re, string, sys
-from bisect import *
-from collections import *
-from copy import *
-from functools import *
-from heapq import *
-from itertools import *
-from math import *
-from operator import *
-from typing import *
-from builtins import *
-"""
+# What the judge of LiveCodeBench imports for every program, in its order: the names of these modules, then the modules themselves, which would
+# else be hidden by names (datetime.datetime, copy.copy, bisect.bisect).
+MODULES = (
+    *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
+    *("itertools", "functools", "operator", "io", "sys", "json"),
+)
+PRELUDE = "\n".join([*(f"from {name} import *" for name in (*MODULES, "builtins", "typing")), f"import {', '.join(MODULES)}"])
 RECURSION = 50_000
 GRADER = "MIDTRACE_GRADER"  # environment variable with a descriptor: a pipe of which the grader holds the other end
 
@@ -48,20 +45,32 @@ def main(path: str, function: str | None = None) -> None:
     # Without the module site these two are missing.
     builtins.exit = builtins.quit = sys.exit  # type: ignore[assignment]
     sys.setrecursionlimit(RECURSION)
+    sys.set_int_max_str_digits(0)  # the time limit bounds how large a number may be printed
     sys.argv = [path]
     answer = None
     if function:
         answer = os.dup(1)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    names: dict[str, Any] = {"__name__": "__main__" if function is None else "program", "__builtins__": builtins}
+    # An entry among the modules, where dataclasses and pickle look for the names of a class's module.
+    module = ModuleType("__main__" if function is None else "program")
+    sys.modules[module.__name__] = module
+    names: dict[str, Any] = module.__dict__
+    names["__builtins__"] = builtins
     exec(PRELUDE, names)
-    exec(compile(source, "program.py", "exec"), names)
+    exec(compile(source, "program.py", "exec", dont_inherit=True), names)
     if function and answer is not None:
-        arguments = [json.loads(line) for line in sys.stdin.read().splitlines() if line.strip()]
+        arguments = [json.loads(line) for line in sys.stdin.read().split("\n") if line.strip()]
         owner = names["Solution"]() if "Solution" in names else None
         call = getattr(owner, function) if owner is not None else names[function]
         with open(answer, "w", encoding="utf-8") as handle:
-            handle.write(json.dumps(call(*arguments)))
+            handle.write(json.dumps(call(*arguments), default=plain))
+
+
+def plain(value: object) -> int | float:
+    """A fraction or a decimal as the number that it equals."""
+    if not isinstance(value, Fraction | Decimal):
+        raise TypeError(f"{type(value).__name__} is no JSON value")
+    return int(value) if value == int(value) else float(value)
 
 
 if __name__ == "__main__":

@@ -277,7 +277,7 @@ def _problem(code: int, written: int, errors: str, limits: Limits, seconds: floa
         return f"time limit of {limits.seconds} s" if ended == signal.SIGXCPU or seconds >= limits.seconds else "killed"
     if code == 0:
         return None
-    lines = [line for line in errors.splitlines() if line.strip()]
+    lines = [line for line in errors.split("\n") if line.strip()]
     kind = re.match(r"[A-Za-z_][A-Za-z0-9_.]{0,60}(?=:|$)", lines[-1]) if lines else None
     if kind and kind[0] == "MemoryError":
         return f"memory limit of {limits.memory_mb} MiB"
