@@ -220,8 +220,8 @@ def figure_files(*formats):
 
 
 def text_table_files():
-    """Decomposition tables for readers."""
-    return expand(f"{RESULTS}/tables/{{table}}.{{format}}", table=TABLES, format=["csv", "tex"])
+    """Tables for readers: those of the decomposition, and those in the form that papers print."""
+    return expand(f"{RESULTS}/tables/{{table}}.{{format}}", table=[*TABLES, *catalogue.PAPER_TABLES], format=["csv", "tex"])
 
 
 def report_templates():

@@ -1,7 +1,8 @@
 """Figures and tables for readers.
 
 Makes figures/{question}_{model}_{benchmark}.{svg,pdf,png} (planted.* for the whole study; figures/interruptions/ for interruptions) and tables/{table}.{csv,tex}, one per table of
-decomposition/: all columns in full in .csv, rounded in .tex.
+decomposition/, and those that papers print (completed_block_agreement, generated_answer_check, termination_strata): all columns in full in .csv,
+rounded in .tex.
 """
 
 

@@ -37,7 +37,7 @@ def test_a_config_says_which_figures_there_are(made: Made):
     assert "decomposition_tiny_chains" in stems
     assert "planted" in stems
     # Free-form answers are not probed.
-    unprobed = ("decomposition", "policy", "matched", "lengths", "methods")
+    unprobed = ("decomposition", "split", "bounds", "policy", "matched", "lengths", "methods")
     assert {stem for stem in stems if stem.endswith("_free")} == {f"{kind}_tiny_free" for kind in unprobed}
     without = {**made.figure_settings, "asked": {"controls": False}, "analysis": {**made.figure_settings["analysis"], "planted": None}}
     assert not [stem for stem in catalogue.stems(without) if stem.startswith(("controls", "planted"))]
@@ -114,7 +114,7 @@ def test_horizons_far_apart_get_a_logarithmic_axis_without_collisions():
 
 def test_files_repeat_byte_for_byte(made: Made):
     paths = [path for path in made.figures(*catalogue.FORMATS) if "decomposition_tiny_chains" in path or "planted" in path]
-    text = [str(made.folder / f"tables/{name}.{end}") for name in tables.DECOMPOSITION for end in ("csv", "tex")]
+    text = [str(made.folder / f"tables/{name}.{end}") for name in (*tables.DECOMPOSITION, *catalogue.PAPER_TABLES) for end in ("csv", "tex")]
     read = []
     for _ in range(2):
         run.run(made.decomposition, made.inputs["item_tables"], made.inputs["traces"], paths, text, made.figure_settings)

@@ -301,7 +301,7 @@ def test_the_page_asks_for_nothing(page: str):
 def test_the_page_says_what_is_not_there(page: str):
     assert "Not drawn for tiny on free" in page
     assert "no options to probe" in page
-    assert page.count("<img ") == 9 + 9 + 5 + 1
+    assert page.count("<img ") == 11 + 11 + 7 + 1
 
 
 def test_the_page_says_how_it_was_made(page: str):

@@ -58,6 +58,44 @@ HEADLINES = (
         "strata",
         {"estimand": "contribution", "termination": "treatment_complete"},
     ),
+    Headline(
+        "share of the contrast at {horizon} tokens that comes from pairs of which only {treatment} has finished",
+        "dominance",
+        {"estimand": "finishing_share"},
+    ),
+    Headline(
+        "lead at {horizon} tokens of what pairs contribute of which only {treatment} has finished over what pairs contribute that both still think",
+        "dominance",
+        {"estimand": "lead"},
+    ),
+    Headline(
+        "p value of the claim that pairs of which only the treatment has finished contribute at {horizon} tokens, and more than those that both "
+        "still think, in all declared comparisons",
+        "dominance",
+        {"estimand": "dominant_in_all_p"},
+    ),
+    Headline(
+        "accuracy of {treatment} minus {reference} at {horizon} tokens if unfinished runs beside finished ones are read as: {reading}",
+        "bounds",
+        {"estimand": "contrast"},
+    ),
+    Headline(
+        "share of the pairs of which one run has finished at {horizon} tokens that would have to be misread for the contrast to vanish",
+        "bounds",
+        {"estimand": "tipping_share"},
+    ),
+    Headline(
+        "trimming bounds at {horizon} tokens of {treatment} minus {reference} among runs that would be unfinished under both",
+        "survivors",
+        {"estimand": ("trimmed_lower", "trimmed_upper")},
+    ),
+    Headline(
+        "accuracy of {treatment} minus {reference} at {horizon} tokens, both runs unfinished, standardised over the reference's length",
+        "survivors",
+        {"estimand": "standardised_contrast"},
+    ),
+    Headline("part of the contrast at {horizon} tokens that is there at equal length", "split", {"estimand": "equal_tokens"}),
+    Headline("part of the contrast at {horizon} tokens that the further tokens of {reference} make", "split", {"estimand": "further_tokens"}),
     Headline("accuracy of {treatment} minus {reference} at the matched horizon", "matched", {"estimand": "matched_contrast"}),
     Headline("p value of equivalence at the matched horizon", "matched", {"estimand": "matched_equivalence_p"}),
     Headline("answer availability of {treatment} minus {reference}, mean gold log-odds", "availability", {"estimand": "auc_contrast"}),
@@ -99,7 +137,7 @@ def claims(found: Mapping[str, pl.DataFrame], files: Mapping[str, str]) -> list[
         ``estimate``, ``ci_low``, ``ci_high``, ``n_items``, ``n_pairs``, ``method``, ``file``; estimates as in the tables, to the last bit.
         What is empty is null; rows without an estimate are no claims.
     """
-    columns = [*tables.ESTIMATE_COLUMNS, "termination", "context"]
+    columns = [*tables.ESTIMATE_COLUMNS, "termination", "context", "reading"]
     records = []
     for headline in HEADLINES:
         frame = found[headline.table].filter(pl.col("estimate").is_not_null())

@@ -107,7 +107,8 @@ def claimed(table: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
     for (readout,), part in own.group_by("readout", maintain_order=True):
         whole = len(part) == expected
         p = estimands.intersection_union(part["p"].fill_null(np.nan).to_list()) if whole else float("nan")
-        method = f"intersection-union of {expected} one-sided t tests of item means, {expected // 2} comparisons"
+        named = ", ".join(f"{t} against {r}" for t, r in pairs)
+        method = f"intersection-union of {expected} one-sided t tests of item means ({named})"
         claims.append(
             {
                 "estimand": "dominant_in_all_p",

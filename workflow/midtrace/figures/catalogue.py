@@ -10,6 +10,7 @@ from midtrace.errors import InputError
 
 FORMATS = ("svg", "pdf", "png")
 STUDY_WIDE = "planted"
+PAPER_TABLES = ("completed_block_agreement", "generated_answer_check", "termination_strata")  # made by midtrace.figures.paper_tables
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Kind:
 
 KINDS = (
     Kind("decomposition", "Where does the difference come from?", "strata", ("contribution",)),
+    Kind("split", "Is it there at equal length, or do the reference's further tokens make it?", "split", ("equal_tokens",)),
+    Kind("bounds", "How much of it could the reading of unfinished runs make, or their selection?", "bounds", ("contrast",)),
     Kind("policy", "How accurate is a run that is stopped at B tokens?", "policy", ("accuracy_treatment", "accuracy_reference")),
     Kind("matched", "Do equally many tokens carry equally much?", "matched", ("matched_contrast",)),
     Kind("early", "What is known early?", "policy", ("q_gold_treatment", "q_gold_reference"), needs_probe=True),

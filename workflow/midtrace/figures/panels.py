@@ -5,11 +5,13 @@ from collections.abc import Callable
 import matplotlib
 from matplotlib.figure import Figure
 
-from midtrace.figures import checks, effects, methods, style
+from midtrace.figures import checks, effects, methods, sources, style
 from midtrace.figures.parts import Parts
 
 DRAWN: dict[str, Callable[[Parts], Figure | None]] = {
     "decomposition": effects.decomposition,
+    "split": sources.split,
+    "bounds": sources.bounds,
     "policy": effects.policy,
     "matched": effects.matched,
     "early": effects.early,

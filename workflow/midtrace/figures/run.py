@@ -9,6 +9,7 @@ import polars as pl
 from midtrace import tables
 from midtrace.errors import InputError
 from midtrace.figures import catalogue, panels, style
+from midtrace.figures.paper_tables import paper_tables
 from midtrace.figures.parts import Parts
 from midtrace.figures.text_tables import write_csv, write_tex
 
@@ -86,8 +87,9 @@ def run(
             continue
         style.save(panels.draw(kind.name, parts_of(found, runs, chance, settings, model, benchmark)), paths)
         pending -= set(paths)
+    shown = {**found, **paper_tables(found)}
     for path in map(Path, text_tables):
         path.parent.mkdir(parents=True, exist_ok=True)
-        (write_csv if path.suffix == ".csv" else write_tex)(found[path.stem], path)
+        (write_csv if path.suffix == ".csv" else write_tex)(shown[path.stem], path)
     if pending:
         raise InputError(sorted(pending)[0], "figure", "is none that the config asks for", catalogue.stems(settings))

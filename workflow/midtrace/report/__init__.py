@@ -12,7 +12,7 @@ import polars as pl
 from midtrace import __version__, tables, verdicts
 from midtrace.figures import catalogue
 from midtrace.figures.run import chance_level, read_decomposition, read_runs
-from midtrace.report import captions, example, interruptions
+from midtrace.report import captions, example, interruptions, sources
 from midtrace.report.checks import (
     agreement_rows,
     control_rows,
@@ -134,6 +134,7 @@ def gather(
     return {
         "study": study,
         "sections": sections,
+        "dominance_claim": sources.claim(found["dominance"], analysis),
         "planted": planted,
         "interruptions": interruptions.figures(uris),
         "interruption_rows": interruptions.rows(inputs.get("interruption_tables", ())),
@@ -228,6 +229,7 @@ def section_of(
         "guessing": [] if level is None else guessing(own["policy"], arms, analysis, level),
         "rows": rows,
         "figures": drawn,
+        "sources": source_answers(own, rows, analysis["inference"]["level"]),
         "absent": absent,
         "arms": arms,
         "controls": controls,
@@ -260,6 +262,22 @@ def headline_row(own: Mapping[str, pl.DataFrame], comparison: Mapping[str, str],
         "matched_verdict": VERDICTS[row.matched_verdict(level)],
         "sentences": verdicts.sentences(row, margin, level),
     }
+
+
+def source_answers(own: Mapping[str, pl.DataFrame], rows: Sequence[Mapping[str, Any] | None], level: float) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Questions of :mod:`midtrace.report.sources` with their answers by comparison at the headline's horizon; what has no answer is left out."""
+    lines = [row["headline"] for row in rows if row]
+    answered = [(line, sources.answers(own, line.treatment, line.reference, line.horizon, level)) for line in lines]
+    found = []
+    for name, question in sources.QUESTIONS.items():
+        entries = [
+            {"treatment": line.treatment, "reference": line.reference, "horizon": line.horizon, "text": texts[name]}
+            for line, texts in answered
+            if name in texts
+        ]
+        if entries:
+            found.append((question, entries))
+    return found
 
 
 def guessing(policy: pl.DataFrame, arms: Sequence[Mapping[str, Any]], analysis: Mapping[str, Any], chance: float) -> list[str]:

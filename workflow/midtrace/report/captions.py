@@ -40,6 +40,27 @@ def caption(kind: str, facts: Mapping[str, object]) -> Caption:
             "The states are consequences of the arms, not groups drawn beforehand: a part is an account of the total, not the causal effect in a "
             "fixed kind of item. The diamond's interval belongs to the total, not to the parts; intervals of the parts are in the tables.",
         ),
+        "split": Caption(
+            f"The difference at B under one shared prompt, both arms read in the same way (Y_sym), in two parts. Green: the treatment's "
+            f"reasoning against as many tokens of the reference. Red: what the reference's tokens beyond the treatment's end, up to B, take "
+            f"from the lead (below zero: they made the reference more accurate) or add to it. The two add up to the total (diamond). Where the"
+            f" treatment still thinks at B, all is at equal length. {sample} {intervals}",
+            "A total that is all green is there token for token. A green part that red takes back says: the treatment had finished with its "
+            "answer, and the reference, given more tokens, caught up.",
+            "That the red part is what the reference would lose if it were made to stop: it is read by a forced answer at the treatment's length.",
+        ),
+        "bounds": Caption(
+            f"Left: where only one run of a pair has finished, the other one can only be read. The difference at B with that reading replaced "
+            f"in turn: by each way of reading (markers), and by the most and the least favourable of them, pair by pair (grey field, thin "
+            f"line: to the outer limits). The cross puts the answer that the unfinished run gave in the end: more reasoning, so a benchmark "
+            f"and no bound. Right: the pairs that both still think are selected by what both arms did. Grey: trimming bounds, if whoever still"
+            f" thinks under the arm that finishes more runs would under the other, too. Orange: items weighed by the length of their reference"
+            f" runs as among all items that have such pairs. {sample} {intervals}",
+            "If the grey field on the left stays on one side of zero, no choice among these readings makes the difference. If the one on the "
+            "right does, selection of that kind does not either.",
+            "That a fault which all readings share is bounded: for that, see how large a share of these pairs would have to be misread (in "
+            "the text).",
+        ),
         "policy": Caption(
             f"Upper panels: the share of runs answered right if every run is stopped at B reasoning tokens (Y: its own answer if it has finished, "
             f"else {read}). Lower panels: the share of runs that have finished by B (Kaplan-Meier; runs that hit the token cap count as unfinished "
