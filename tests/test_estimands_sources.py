@@ -188,6 +188,12 @@ def test_split_by_hand_and_without_a_matched_reading():
     assert set(left["item_id"]) == {"A", "B"}
 
 
+def test_a_contrast_of_zero_but_for_rounding_has_no_share():
+    third = np.array([1 / 3, -1 / 3, 1 / 7, -1 / 7, 0.1, 0.2, -0.3])
+    assert third.sum() != 0, "rounding"
+    assert np.isnan(estimands.dominance(np.array([third.sum(), 0.2, 0.1, 7.0]))[3])
+
+
 def test_one_sided_test_and_intersection_union():
     sample = np.array([0.5, 0.1, 0.3, -0.1, 0.2])
     assert estimands.positive_p(sample) == pytest.approx(stats.ttest_1samp(sample, 0, alternative="greater").pvalue)

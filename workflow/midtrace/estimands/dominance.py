@@ -11,6 +11,7 @@ from midtrace.inference.bootstrap import ratio
 from midtrace.inference.hypotheses import mean_error
 
 STATES = {"finishing": "treatment_complete", "active": "both_active"}
+ROUNDING = 1e-12
 DOMINANCE = ("contrast", "finishing", "lead", "finishing_share")
 
 
@@ -47,7 +48,9 @@ def dominance(sums: np.ndarray) -> np.ndarray:
         both_active; F(B) / Delta(B), NaN where Delta(B) is 0.
     """
     contrast, finishing, active = (ratio(sums[..., k], sums[..., 3]) for k in range(3))
-    return np.stack([contrast, finishing, finishing - active, ratio(finishing, contrast)], axis=-1)
+    # A sum of differences that is 0 but for rounding must not make a share.
+    divided = ratio(finishing, np.where(np.abs(contrast) > ROUNDING, contrast, 0.0))
+    return np.stack([contrast, finishing, finishing - active, divided], axis=-1)
 
 
 def positive_p(values: np.ndarray, strata: Sequence[object] | None = None) -> float:
