@@ -26,6 +26,7 @@ def table(rows):
         ((0.56, 0.46, 0.65), (0.88, 0.77, 1.0), "Under Y earlier completion makes 88% [77, 100] of +56.0 (46.0 to 65.0) points: it is most of it."),
         ((0.29, 0.2, 0.38), (0.49, 0.31, 0.68), "points: that it is most of it is not shown."),
         ((0.29, 0.2, 0.38), (0.2, 0.1, 0.49), "points: it is not most of it."),
+        ((0.2, 0.1, 0.3), (1.0, None, None), "earlier completion makes 100% of +20.0 (10.0 to 30.0) points: the same in every resample."),
         ((-0.2, -0.3, -0.1), (0.9, 0.8, 1.0), "Under Y what pairs contribute of which only the treatment has finished makes 90% [80, 100]"),
         ((0.05, -0.01, 0.1), (0.9, None, None), "Under Y there is no clear difference to divide (+5.0 ("),
     ],

@@ -69,10 +69,15 @@ def dominance(rows: pl.DataFrame) -> str:
         contrast, share = share_of(rows, readout)
         if contrast is None:
             continue
-        if contrast.direction not in ("higher", "lower") or share is None or share.low is None or share.high is None:
+        if contrast.direction not in ("higher", "lower") or share is None:
             said.append(f"under {name} there is no clear difference to divide ({points(contrast)} points)")
             continue
-        verdict = "it is most of it" if share.low > HALF else "it is not most of it" if share.high < HALF else "that it is most of it is not shown"
+        if share.low is None or share.high is None:
+            verdict = "the same in every resample"
+        else:
+            verdict = (
+                "it is most of it" if share.low > HALF else "it is not most of it" if share.high < HALF else "that it is most of it is not shown"
+            )
         source = "earlier completion" if contrast.value > 0 else "what pairs contribute of which only the treatment has finished"
         said.append(f"under {name} {source} makes {percent(share)} of {points(contrast)} points: {verdict}")
     return _sentence("; ".join(said))
@@ -199,8 +204,10 @@ def claim(found: pl.DataFrame, settings: Mapping[str, Any]) -> list[str]:
 
 
 def _claimed(contrast: Estimate, share: Estimate | None, pair: str) -> str:
-    if contrast.direction != "higher" or share is None or share.low is None:
+    if contrast.direction != "higher" or share is None:
         return f"no clear advantage for {pair} ({points(contrast)} points): not shown"
+    if share.low is None:
+        return f"{percent(share)} for {pair}: the same in every resample"
     return f"{percent(share)} for {pair}: {'shown' if share.low > HALF else 'not shown'}"
 
 
