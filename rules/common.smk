@@ -123,7 +123,7 @@ def tests_if_code(wildcards):
 
 def programs_if_code(wildcards):
     """A params function: how programs are run, for a benchmark of code."""
-    return config["code"] if is_code(wildcards) else None
+    return study_config.code_settings(config) if is_code(wildcards) else None
 
 
 def grading_threads(wildcards):

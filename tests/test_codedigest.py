@@ -99,6 +99,24 @@ def test_the_engine_decides_which_engine_counts(package):
     assert digest(package, engine="fake") == free
 
 
+@pytest.mark.parametrize("engine", ["transformers", "vllm", "server"])
+def test_what_an_engine_has_computed_belongs_to_the_code_of_the_engine_alone(package, engine):
+    """Whatever moves or changes outside ``engines/``, the stores of studies that were begun before stay valid."""
+
+    def of_engine() -> str:
+        codedigest._imports.cache_clear()
+        codedigest._tree.cache_clear()
+        return codedigest.digest(package / "midtrace" / "engines" / f"{engine}.py", engine)
+
+    before = of_engine()
+    for path in (package / "midtrace").rglob("*.py"):
+        if path.parent.name != "engines":
+            path.write_text(path.read_text() + CODE)
+    assert of_engine() == before
+    edit(package, f"engines/{engine}.py", CODE)
+    assert of_engine() != before
+
+
 @pytest.mark.parametrize("module", ["grading/choice.py", "grading/code.py", "grading/sandbox.py", "grading/harness.py"])
 def test_a_better_parser_repeats_only_the_grading(package, module):
     scripts = ("sample_items", "generate_traces", "continue_cuts", "probe_cuts", "cut_traces", "grade_traces", "grade_continuations")
@@ -175,6 +193,11 @@ def test_every_way_to_import_counts(tiny, imported, where):
 
 def test_modules_that_import_each_other_end(tiny):
     assert tiny(SCRIPT, one=ONE, two="from midtrace import one\n" + TWO) != tiny(SCRIPT, one=ONE, two=TWO)
+
+
+def test_the_digest_of_the_same_code_is_what_it_always_was(tiny):
+    """As commit febd33d made it: it names the folders of results that engines have been paid for."""
+    assert tiny(SCRIPT, one=ONE, two=TWO) == "83b7d75f268e1d89"
 
 
 def test_a_module_that_is_not_reached_does_not_count(tiny):

@@ -1,12 +1,16 @@
 """The section of interruptions in a config, and the items that they ask for."""
 
+import inspect
+import json
+
 import polars as pl
 import pytest
-from interruptions import SEVEN, study
+from interruptions import SEVEN, demo, study
 
 from midtrace import config as study_config
 from midtrace import items, tables
 from midtrace.config import interruptions as interruption_config
+from midtrace.config import settings
 from midtrace.errors import InputError
 
 BAD = {
@@ -68,3 +72,35 @@ def test_revised_view_asks_the_revised_question():
     tables.conform(view, tables.Items, "view")
     with pytest.raises(InputError, match="update: missing"):
         items.revised(frame.with_columns(update=pl.lit(None, pl.String)), "toy")
+
+
+# Another order of keys is no other config
+
+
+def turned(value):
+    """The same value with the keys of every mapping in the opposite order."""
+    if isinstance(value, dict):
+        return {key: turned(value[key]) for key in reversed(value)}
+    return [turned(entry) for entry in value] if isinstance(value, list) else value
+
+
+def all_settings(config):
+    """Every settings function of the package, by name, for a table of this config; as text, in which the order of keys shows."""
+    arguments = {"benchmark": "chains_update", "model": "embedded", "arm": "baseline", "replicate": 0, "intervention": "update"}
+    found = {}
+    for module in (settings, interruption_config):
+        for name, function in vars(module).items():
+            if name.endswith("_settings"):
+                wanted = [parameter for parameter in inspect.signature(function).parameters if parameter != "config"]
+                found[name] = json.dumps(function(config, **{key: arguments[key] for key in wanted}))
+    return found
+
+
+def test_settings_do_not_depend_on_the_order_of_keys():
+    config = study_config.validate(demo(), "demo")
+    other = turned(config)
+    for registry in ("models", "benchmarks", "arms"):  # their order is that of rows and figures
+        other[registry] = {key: other[registry][key] for key in config[registry]}
+    first, second = all_settings(config), all_settings(other)
+    assert len(first) >= 18 and list(other) != list(config) and list(other["readouts"]) != list(config["readouts"])
+    assert [name for name in first if first[name] != second[name]] == []

@@ -16,6 +16,7 @@ from checkout import ANALYSIS, COPIED, ROOT, SMALL, Checkout, Run
 from midtrace import config as study_config
 from midtrace import plan
 
+PROGRAMS = "tests/configs/programs.yaml"  # a study of programs, with interruptions
 pytestmark = pytest.mark.slow
 
 Edit = Callable[[Checkout], object]
@@ -211,6 +212,54 @@ def edited(finished: Checkout, tmp_path_factory: pytest.TempPathFactory) -> dict
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edit_reruns_exactly_what_it_concerns(edited: dict[str, tuple[Checkout, Run]], name: str) -> None:
     assert edited[name][1].jobs == EDITS[name][1]
+
+
+# The second study, and programs
+
+LOW, CODE = "embedded/chains_update/low/r0", [f"embedded/programs/{arm}/r0" for arm in ("low", "high")]
+ESTIMATED: Jobs = {("estimate_interruptions", "")}
+TARGETS = ("continuations", "interruptions", "results/programs/decomposition/interruptions.parquet")
+
+
+def _graded(*interventions: str) -> Jobs:
+    return {("grade_interruptions", f"{LOW}/{name}") for name in interventions}
+
+
+PROGRAM_EDITS: dict[str, tuple[Edit, Jobs]] = {
+    "the order of keys": (lambda checkout: checkout.edit_config(_reorder, PROGRAMS), set()),
+    "a marker": (
+        lambda checkout: checkout.edit_config(lambda config: config["interruptions"].update(doubt_markers=["hmm"]), PROGRAMS),
+        _graded("hard", "update") | ESTIMATED,
+    ),
+    "limits of programs": (
+        lambda checkout: checkout.edit_config(lambda config: config["code"].update(seconds=3), PROGRAMS),
+        {(rule, about) for rule in ("grade_traces", "grade_continuations") for about in CODE},
+    ),
+    "another intervention": (
+        lambda checkout: checkout.edit_config(lambda config: config["interruptions"]["run"]["chains_update"].append("soft"), PROGRAMS),
+        {("interrupt_traces", f"{LOW}/soft")} | _graded("soft") | ESTIMATED,
+    ),
+    "how intervals are made": (
+        lambda checkout: checkout.edit_config(lambda config: config["inference"].update(level=0.9), PROGRAMS),
+        ESTIMATED,
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout in which the study of programs has run, and its interruptions up to their estimates."""
+    checkout = Checkout.copied_to(tmp_path_factory.mktemp("programs") / "checkout")
+    checkout.snakemake(*TARGETS, config=PROGRAMS)
+    return checkout
+
+
+@pytest.mark.parametrize("name", PROGRAM_EDITS)
+def test_an_edit_of_a_study_of_programs_and_interruptions_reruns_exactly_what_it_concerns(programs: Checkout, tmp_path: Path, name: str) -> None:
+    edit, jobs = PROGRAM_EDITS[name]
+    copy = programs.clone(tmp_path / "copy")
+    edit(copy)
+    assert copy.dry_run(*TARGETS, config=PROGRAMS).jobs == jobs
 
 
 def test_another_batch_size_reruns_nothing(finished: Checkout) -> None:

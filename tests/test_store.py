@@ -1,6 +1,7 @@
 """Stored results: nothing is paid for twice, nothing is taken for what it is not, and what is broken is computed again."""
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -181,3 +182,24 @@ def test_any_split_into_calls_gives_the_same(tmp_path_factory, calls):
     engine = stored(tmp_path_factory.mktemp("split"), Counting())
     found = [one for call in calls for one in engine.generate([REQUESTS[k] for k in call], SAMPLING, [])]
     assert found == FakeEngine().generate([REQUESTS[k] for call in calls for k in call], SAMPLING, [])
+
+
+# What studies that were begun with an earlier midtrace have paid for
+
+
+def test_requests_and_folders_are_named_as_they_always_were(tmp_path, monkeypatch):
+    """Digests as commit febd33d made them: other ones would have every study that was begun before pay for all of its requests again."""
+    monkeypatch.setattr("midtrace.codedigest.digest", lambda *_: "0123456789abcdef")
+    engine = stored(tmp_path, Counting())
+    assert engine.folder.name == ".out.parquet.f40264d795d8.store"
+    engine.generate(REQUESTS[:1], Sampling(temperature=0.6, top_p=0.95, top_k=20, min_p=0.0), [3, 1])
+    engine.generate(REQUESTS[1:2], GREEDY, [])
+    engine.score(SCORES[:1], CANDIDATES)
+    names = {path.parent.name + ":" + name for path in engine.folder.rglob("*.parquet") for name in pl.read_parquet(path)["request"]}
+    assert names == {
+        "generations:a0787b192f9a23f28f3c34d0c576691f",
+        "generations:50e0f543d8a65683f89f30872ca1cb82",
+        "scores:1be44788a0527e335baac449bb78b5d1",
+        "scores:c486449076eacc1adad568439c82d32c",
+        "scores:2029ead126540eddb40eb9993a0c4776",
+    }

@@ -4,7 +4,6 @@ An intervention is an *update intervention* if its text holds ``{update}``. It i
 ``{benchmark}+revised``, see :func:`midtrace.items.revised`); all others interrupt the runs on the question itself.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -109,6 +108,7 @@ def _check_record(name: str, record: Mapping[str, Any], where: object) -> None:
             raise InputError(where, f"{field}.{key}", "tells the update in one dialect and not in another", "{update} in all texts or in none")
 
 
+@settings.canonical
 def interruption_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str, intervention: str) -> dict[str, Any]:
     """What determines the raw interruptions of an arm, replicate and intervention; of the registry, this record only."""
     section, entry = config["interruptions"], config["benchmarks"][benchmark]
@@ -132,6 +132,7 @@ def interruption_settings(config: Mapping[str, Any], model: str, benchmark: str,
     }
 
 
+@settings.canonical
 def interruption_grading_settings(
     config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str, intervention: str
 ) -> dict[str, Any]:
@@ -144,7 +145,7 @@ def interruption_grading_settings(
     return settings.graded(config, benchmark, before)
 
 
+@settings.canonical
 def interruption_analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What determines the tables of interruptions: all that decides the shards, and how intervals are made."""
-    section = {"interruptions": config["interruptions"], "inference": config["inference"]}
-    return {**json.loads(json.dumps(section, sort_keys=True)), "study": settings.outcomes_settings(config)}
+    return {**{key: config[key] for key in ("interruptions", "inference")}, "study": settings.outcomes_settings(config)}

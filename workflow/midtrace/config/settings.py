@@ -5,10 +5,10 @@ stage refuses a file of another config).
 """
 
 import hashlib
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from midtrace import wording
 from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, replicates, selected
@@ -17,14 +17,25 @@ from midtrace.loaders import sources
 
 SMALL_FILE = 64 * 2**20  # files up to this size are hashed whole, larger ones at places all over them
 PLACES, PLACE = 512, 64 * 2**10
+P = ParamSpec("P")
+T = TypeVar("T")
 REVISED = "+revised"  # benchmark name + this: the same items asked with their revised question; "+" occurs in no name of a config
 
 
-def _sorted(value: Any) -> Any:
-    """Mappings in key order: another order in the config must not look like another config."""
+def canonical(make: Callable[P, T]) -> Callable[P, T]:
+    """Settings with all mappings in key order: another order of keys in the config must not look like another config to Snakemake."""
+
+    @wraps(make)
+    def settings(*args: P.args, **kwargs: P.kwargs) -> T:
+        return _in_key_order(make(*args, **kwargs))
+
+    return settings
+
+
+def _in_key_order(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value
+        return {key: _in_key_order(value[key]) for key in sorted(value)}
+    return [_in_key_order(item) for item in value] if isinstance(value, list) else value
 
 
 @cache
@@ -67,6 +78,7 @@ def source_hash(path: str | None, revision: str | None) -> str | None:
     return ",".join(file_hash(str(file)) for file in sources.files(path))
 
 
+@canonical
 def items_settings(config: Mapping[str, Any], benchmark: str) -> dict[str, Any]:
     """What determines ``items/{benchmark}.parquet``."""
     source = benchmark.removesuffix(REVISED)
@@ -75,7 +87,7 @@ def items_settings(config: Mapping[str, Any], benchmark: str) -> dict[str, Any]:
     settings["content"] = source_hash(entry["path"], entry["revision"])
     settings["tests"] = entry["tests"] | {"content": source_hash(entry["tests"]["path"], entry["tests"]["revision"])}
     view = {"view": "revised"} if benchmark != source else {}
-    return _sorted({"seed": config["seed"], "benchmark": {"name": source, **settings}, **view})
+    return {"seed": config["seed"], "benchmark": {"name": source, **settings}, **view}
 
 
 def prompt_of(config: Mapping[str, Any], model: str, benchmark: str) -> dict[str, Any]:
@@ -87,6 +99,7 @@ def _without_machine(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key != "machine"}
 
 
+@canonical
 def model_settings(config: Mapping[str, Any], model: str) -> dict[str, Any]:
     """What determines what a model does: its entry without ``machine``, and its weights."""
     return {"name": model, **_with_weights(config["models"][model])}
@@ -98,13 +111,14 @@ def _with_weights(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**_without_machine(entry), "weights": weights}
 
 
+@canonical
 def judge_settings(config: Mapping[str, Any]) -> dict[str, Any] | None:
     """What determines the verdicts of the judge: ``model``, ``max_tokens``, ``answer_tokens``, ``template``; None for a study without one."""
     judge = config["judge"]
     if judge is None:
         return None
     template = judge["template"] if judge["template"] is not None else wording.wordings()["judge"]
-    return _sorted({**judge, "model": _with_weights(judge["model"]), "template": template})
+    return {**judge, "model": _with_weights(judge["model"]), "template": template}
 
 
 def judged(config: Mapping[str, Any]) -> list[str]:
@@ -120,32 +134,34 @@ def graded(config: Mapping[str, Any], benchmark: str, settings: Mapping[str, Any
     return {**settings, "judge": judge_settings(config)}
 
 
+@canonical
 def arm_settings(config: Mapping[str, Any], model: str, arm: str) -> dict[str, Any]:
     """An arm as a model runs it: without an effort of its own it has the model's."""
     record = config["arms"][arm]
     return {"name": arm, **record, "effort": record["effort"] or config["models"][model]["effort"]}
 
 
+@canonical
 def traces_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str) -> dict[str, Any]:
     """What determines the traces of an arm and replicate."""
-    return _sorted(
-        {
-            "items": items_settings(config, benchmark),
-            "model": model_settings(config, model),
-            "prompt": {key: value for key, value in prompt_of(config, model, benchmark).items() if key != "stem"}
-            | {"date": config["models"][model]["date"]},
-            "arm": arm_settings(config, model, arm),
-            "replicate": int(replicate),
-            "seed": config["seed"],
-        }
-    )
+    return {
+        "items": items_settings(config, benchmark),
+        "model": model_settings(config, model),
+        "prompt": {key: value for key, value in prompt_of(config, model, benchmark).items() if key != "stem"}
+        | {"date": config["models"][model]["date"]},
+        "arm": arm_settings(config, model, arm),
+        "replicate": int(replicate),
+        "seed": config["seed"],
+    }
 
 
+@canonical
 def graded_traces_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str) -> dict[str, Any]:
     """What determines the graded traces of an arm and replicate."""
     return graded(config, benchmark, traces_settings(config, model, benchmark, arm, replicate))
 
 
+@canonical
 def replay_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str) -> dict[str, Any]:
     """What determines the cuts: the traces of the arm and, for matched horizons, of the arms that it is compared with."""
     roles = {
@@ -153,114 +169,110 @@ def replay_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: 
         for c in config["comparisons"]
         if arm in (c["treatment"], c["reference"])
     }
-    return _sorted(
-        {
-            "traces": traces_settings(config, model, benchmark, arm, replicate),
-            "partners": {
-                other: {"role": roles[other], "traces": traces_settings(config, model, benchmark, other, replicate)}
-                for other in partners(config, arm)
-            },
-            "horizons": config["horizons"],
-            # Only the probe reads this grid: a benchmark without options is not cut for it.
-            "availability": config["availability"]["horizons"] if benchmark in choice_benchmarks(config) else [],
-            "fractions": config["fractions"],
-        }
-    )
+    return {
+        "traces": traces_settings(config, model, benchmark, arm, replicate),
+        "partners": {
+            other: {"role": roles[other], "traces": traces_settings(config, model, benchmark, other, replicate)} for other in partners(config, arm)
+        },
+        "horizons": config["horizons"],
+        # Only the probe reads this grid: a benchmark without options is not cut for it.
+        "availability": config["availability"]["horizons"] if benchmark in choice_benchmarks(config) else [],
+        "fractions": config["fractions"],
+    }
 
 
+@canonical
 def probe_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str) -> dict[str, Any]:
     """What determines the readouts of an arm and replicate."""
     contexts = context_arms(config, arm)
-    return _sorted(
-        {
-            "replay": replay_settings(config, model, benchmark, arm, replicate),
-            "contexts": {partner: arm_settings(config, model, common) for partner, common in contexts.items()},
-            "stem": prompt_of(config, model, benchmark)["stem"],
-            "readouts": config["readouts"],
-        }
-    )
+    return {
+        "replay": replay_settings(config, model, benchmark, arm, replicate),
+        "contexts": {partner: arm_settings(config, model, common) for partner, common in contexts.items()},
+        "stem": prompt_of(config, model, benchmark)["stem"],
+        "readouts": config["readouts"],
+    }
 
 
+@canonical
 def continuation_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str) -> dict[str, Any]:
     """What determines the continuations of an arm and replicate."""
     settings = probe_settings(config, model, benchmark, arm, replicate)
     del settings["readouts"]
-    return _sorted({**settings, "continuations": config["continuations"]})
+    return {**settings, "continuations": config["continuations"]}
 
 
+@canonical
 def graded_continuation_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: str, replicate: int | str) -> dict[str, Any]:
     """What determines the graded continuations of an arm and replicate."""
     return graded(config, benchmark, continuation_settings(config, model, benchmark, arm, replicate))
 
 
+@canonical
 def controls_settings(config: Mapping[str, Any], model: str, benchmark: str) -> dict[str, Any]:
     """What determines the controls of a model: items, the reference arm of the first comparison, and the probe."""
     reference = config["comparisons"][0]["reference"]
-    return _sorted(
-        {
-            "traces": traces_settings(config, model, benchmark, reference, 0),
-            "stem": prompt_of(config, model, benchmark)["stem"],
-            "readouts": config["readouts"],
-            "controls": config["controls"],
-        }
-    )
+    return {
+        "traces": traces_settings(config, model, benchmark, reference, 0),
+        "stem": prompt_of(config, model, benchmark)["stem"],
+        "readouts": config["readouts"],
+        "controls": config["controls"],
+    }
 
 
+@canonical
 def outcomes_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What determines the outcomes: the config without what is only done with them."""
     later = ("study", "inference", "validity", "planted", "interruptions", "plan", "code", "jobs")
     models = {name: _without_machine(entry) for name, entry in config["models"].items()}
     judge = config["judge"] and {**config["judge"], "model": _without_machine(config["judge"]["model"])}
     kept = {key: value for key, value in config.items() if key not in later}
-    return _sorted({**kept, "models": models, "judge": judge, "code": code_settings(config)})
+    return {**kept, "models": models, "judge": judge, "code": code_settings(config)}
 
 
+@canonical
 def analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What determines decomposition, figures and report."""
-    return _sorted(
-        {
-            "outcomes": outcomes_settings(config),
-            "models": selected(config, "models"),
-            "benchmarks": selected(config, "benchmarks"),
-            "comparisons": config["comparisons"],
-            "horizons": config["horizons"],
-            "fractions": config["fractions"],
-            "availability": config["availability"],
-            "validity": config["validity"],
-            "inference": config["inference"],
-            "seed": config["seed"],
-            "planted": file_hash(config["planted"]) if config["planted"] else None,
-            "judge": {"benchmarks": judged(config), **(judge_settings(config) or {})} if judged(config) else None,
-        }
-    )
+    return {
+        "outcomes": outcomes_settings(config),
+        "models": selected(config, "models"),
+        "benchmarks": selected(config, "benchmarks"),
+        "comparisons": config["comparisons"],
+        "horizons": config["horizons"],
+        "fractions": config["fractions"],
+        "availability": config["availability"],
+        "validity": config["validity"],
+        "inference": config["inference"],
+        "seed": config["seed"],
+        "planted": file_hash(config["planted"]) if config["planted"] else None,
+        "judge": {"benchmarks": judged(config), **(judge_settings(config) or {})} if judged(config) else None,
+    }
 
 
+@canonical
 def figures_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What figures and tables for readers are drawn from, and which of them there are."""
-    return _sorted(
-        {
-            "analysis": analysis_settings(config),
-            "answer_kinds": {name: config["benchmarks"][name]["answer_kind"] for name in selected(config, "benchmarks")},
-            "arms": arms(config),
-            "asked": {"controls": bool(config["controls"]["items"]), "methods": config["inference"]["sensitivity_resamples"] > 0},
-        }
-    )
+    return {
+        "analysis": analysis_settings(config),
+        "answer_kinds": {name: config["benchmarks"][name]["answer_kind"] for name in selected(config, "benchmarks")},
+        "arms": arms(config),
+        "asked": {"controls": bool(config["controls"]["items"]), "methods": config["inference"]["sensitivity_resamples"] > 0},
+    }
 
 
+@canonical
 def report_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What the report says besides: how the arms prompt, and which thresholds flag a readout."""
-    return _sorted(
-        {
-            "figures": figures_settings(config),
-            "arms": {name: config["arms"][name] for name in all_arms(config)},
-            "replicates": sorted({replicates(config, name) for name in selected(config, "benchmarks")}),
-            "readouts": config["readouts"],
-            "continuations": config["continuations"],
-            "programs": code_settings(config),
-        }
-    )
+    return {
+        "figures": figures_settings(config),
+        "arms": {name: config["arms"][name] for name in all_arms(config)},
+        "replicates": sorted({replicates(config, name) for name in selected(config, "benchmarks")}),
+        "readouts": config["readouts"],
+        "continuations": config["continuations"],
+        "programs": code_settings(config),
+    }
 
 
+@canonical
 def code_settings(config: Mapping[str, Any]) -> dict[str, Any] | None:
     """How programs are run; None for a study without code."""
     used = [*selected(config, "benchmarks"), *config["interruptions"]["run"]]
