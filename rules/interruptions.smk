@@ -85,6 +85,7 @@ rule estimate_interruptions:
     input:
         shards=interruption_shards("interruptions"),
         traces=interruption_base_traces(),
+        item_tables=expand(f"{RESULTS}/items/{{benchmark}}.parquet", benchmark=interruption_config.benchmarks(config)),
     output:
         **{table: f"{RESULTS}/decomposition/{table}.parquet" for table in INTERRUPTION_TABLES},
     log:
@@ -93,7 +94,7 @@ rule estimate_interruptions:
         "../envs/analysis.yaml"
     params:
         study=config["study"],
-        settings=interruption_config.interruption_analysis_settings(config),
+        settings=settings_of("interruption_analysis", interruption_config),
         code=code_of("estimate_interruptions.py"),
     message:
         "estimate_interruptions"
@@ -111,6 +112,7 @@ rule draw_interruptions:
     conda:
         "../envs/analysis.yaml"
     params:
+        settings=settings_of("interruption_analysis", interruption_config),
         code=code_of("draw_interruptions.py"),
     message:
         "draw_interruptions"

@@ -30,7 +30,7 @@ rule write_report:
     params:
         study=config["study"],
         settings=settings_of("report"),
-        interruptions=interruption_tables(),
+        interrupted=settings_of("interruption_analysis", interruption_config) if INTERVENTIONS else None,
         code=code_of("write_report.py"),
         template=[study_config.file_hash(str(path)) for path in report_templates()],
     message:

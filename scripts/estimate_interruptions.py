@@ -4,9 +4,9 @@ from midtrace import logs
 from midtrace.interruptions import estimates as interruption_estimates
 
 
-def main(shards: list[str], traces: list[str], outputs: dict[str, str], study: str, settings: dict) -> None:
+def main(shards: list[str], traces: list[str], item_tables: list[str], outputs: dict[str, str], study: str, settings: dict) -> None:
     """See :func:`midtrace.interruptions.estimates.run`."""
-    interruption_estimates.run(shards, traces, outputs, study, settings)
+    interruption_estimates.run(shards, traces, item_tables, outputs, study, settings)
 
 
 if __name__ == "__main__":
@@ -14,6 +14,7 @@ if __name__ == "__main__":
         main(
             list(snakemake.input.shards),
             list(snakemake.input.traces),
+            list(snakemake.input.item_tables),
             dict(snakemake.output.items()),
             snakemake.params.study,
             snakemake.params.settings,

@@ -6,9 +6,17 @@ from midtrace import logs, report
 from midtrace.tables import DECOMPOSITION
 
 
-def main(decomposition: dict[str, str], inputs: dict[str, list[str]], figures: list[str], output: str, study: str, settings: dict) -> None:
+def main(
+    decomposition: dict[str, str],
+    inputs: dict[str, list[str]],
+    figures: list[str],
+    output: str,
+    study: str,
+    settings: dict,
+    interrupted: dict | None = None,
+) -> None:
     """See :func:`midtrace.report.run`."""
-    report.run(decomposition, inputs, figures, output, study, settings)
+    report.run(decomposition, inputs, figures, output, study, settings, interrupted)
 
 
 if __name__ == "__main__":
@@ -22,4 +30,5 @@ if __name__ == "__main__":
             snakemake.output[0],
             snakemake.params.study,
             snakemake.params.settings,
+            snakemake.params.interrupted,
         )

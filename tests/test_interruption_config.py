@@ -29,6 +29,18 @@ BAD = {
     "a typo": (dict(fraction=[0.5]), "interruptions.fraction: unknown key"),
     "fractions that fall": (dict(fractions=[0.5, 0.1]), "interruptions.fractions: 0.1 comes after"),
     "unknown arm": (dict(arms=["plain"]), "'plain' is not defined"),
+    "a wording without the update": (
+        dict(interventions={"x": {"place": "inside", "text": "{update}", "wordings": {"b": {"text": "Hurry."}}}}),
+        "x.wordings.b.text: holds {update} where the text of the intervention does not",
+    ),
+    "a wording that says nothing": (
+        dict(interventions={"x": {"place": "inside", "text": "a", "wordings": {"b": {"text": " "}}}}),
+        "interventions.x.b.text: says nothing",
+    ),
+    "a wording of a taken name": (
+        dict(interventions={"x": {"place": "inside", "text": "a", "wordings": {"b": {"text": "c"}}}, "x.b": {"place": "inside", "text": "d"}}),
+        "x.wordings.b: would be named 'x.b'",
+    ),
     "unknown contrast": (dict(contrasts=[["hard", "sof"]]), "'sof' is not defined"),
 }
 
@@ -72,6 +84,49 @@ def test_revised_view_asks_the_revised_question():
     tables.conform(view, tables.Items, "view")
     with pytest.raises(InputError, match="update: missing"):
         items.revised(frame.with_columns(update=pl.lit(None, pl.String)), "toy")
+
+
+# Wordings
+
+
+GUIDED = {
+    "place": "inside",
+    "text": "{update} It is verified.",
+    "wordings": {"doubtless": {"text": "{update} I have checked it."}, "user": {"place": "turn", "text": "{update} I have verified it; use it."}},
+}
+
+
+def worded() -> dict:
+    run = {"chains_update": ["update", "update_guided"]}
+    return study_config.validate(study(run=run, interventions={"update_guided": GUIDED}), "study.yaml")
+
+
+def test_every_wording_is_an_intervention_of_its_own():
+    config = worded()
+    names = ["update_guided", "update_guided.doubtless", "update_guided.user"]
+    assert interruption_config.interventions(config, "chains_update") == ["update", *names]
+    key = (config, "embedded", "chains_update", "baseline", 0)
+    said = {name: interruption_config.interruption_settings(*key, name) for name in names}
+    assert [(said[name]["intervention"]["place"], said[name]["intervention"]["text"]) for name in names] == [
+        ("inside", GUIDED["text"]),
+        ("inside", "{update} I have checked it."),
+        ("turn", "{update} I have verified it; use it."),
+    ]
+    assert {settings["traces"]["items"]["view"] for settings in said.values()} == {"revised"}
+    contrasts = config["interruptions"]["contrasts"]
+    assert all(pair in contrasts for name in names for pair in [[name, "update"]])
+    assert [pair for pair in contrasts if pair[1] == "update_guided"] == [[name, "update_guided"] for name in names[1:]]
+
+
+def test_a_config_with_wordings_is_read_again_as_it_is():
+    config = worded()
+    assert study_config.validate(config, "again") == config
+
+
+def test_wordings_leave_the_intervention_itself_as_it_was():
+    plain = study_config.validate(study(run={"chains_update": ["update_guided"]}, interventions={"update_guided": {**GUIDED, "wordings": {}}}), "s")
+    key = ("embedded", "chains_update", "baseline", 0, "update_guided")
+    assert interruption_config.interruption_settings(worded(), *key) == interruption_config.interruption_settings(plain, *key)
 
 
 # Another order of keys is no other config

@@ -4,8 +4,12 @@ from functools import cache
 
 import polars as pl
 import pytest
+from builders import item
 from interruptions import demo
 
+from midtrace import config as study_config
+from midtrace import tables
+from midtrace.figures import interruptions as interruption_figures
 from midtrace.interruptions import estimates as interruption_estimates
 
 
@@ -17,6 +21,7 @@ def interrupted(rows):
         "panic": None,
         "self_doubt": None,
         "stale": None,
+        "stale_source": None,
         "doubts": None,
         "probe_choice": None,
         "status": "terminated",
@@ -33,6 +38,7 @@ def interrupted(rows):
         "panic": pl.Boolean,
         "self_doubt": pl.Boolean,
         "stale": pl.Boolean,
+        "stale_source": pl.String,
         "doubts": pl.Int32,
         "rules_correct": pl.Boolean,
         "judge_verdict": pl.String,
@@ -126,3 +132,83 @@ def test_contrast_by_hand():
 def test_monotonicity_counts_steps_below_zero():
     steps = pl.DataFrame({"intervention": ["x", "x", "y"], "ci_high": [-0.1, 0.0, 0.2], "n_items": [5, 5, 5], "n_pairs": [5, 5, 5]})
     assert dict(interruption_estimates.violations(steps).select("intervention", "estimate").iter_rows()) == {"x": 1.0, "y": 0.0}
+
+
+# Net loss, and what the config asks of intervals
+
+
+def runs(**kinds: int) -> pl.DataFrame:
+    """So many runs (one per item) of each kind at one cut, and as many that stay right at another."""
+    kept = {"correct": True, "fresh_correct": True, "mode": None}
+    lost = {"correct": False, "fresh_correct": True}
+    looks = {
+        "kept": kept,
+        "panic": lost | {"mode": "panic"},
+        "other": lost | {"mode": "other"},
+        "recovered": {"correct": True, "fresh_correct": False},
+    }
+    names = [name for name, n in kinds.items() for _ in range(n)]
+    lines = [{"item_id": f"chains_update/{k:03d}", **looks[name]} for k, name in enumerate(names)]
+    return interrupted([{**line, "fraction": 0.5} for line in lines] + [{**line, **kept, "fraction": 0.9} for line in lines])
+
+
+def estimated(frame: pl.DataFrame, strata: dict | None = None, **inference) -> dict[str, pl.DataFrame]:
+    config = {**demo(), "inference": {**demo()["inference"], "resamples": 500, **inference}}
+    traces = frame.select("model", "arm", "item_id", base="benchmark", status=pl.lit("terminated")).unique(maintain_order=True)
+    return interruption_estimates.estimate(frame, traces, config | ({"strata": strata} if strata else {}))
+
+
+def shares(frame: pl.DataFrame) -> pl.DataFrame:
+    return estimated(frame)["interruptions_errors"].filter(pl.col("estimand") == "share_of_net_loss", pl.col("fraction").is_not_null())
+
+
+def test_shares_of_the_net_loss_by_hand():
+    found = shares(runs(kept=30, panic=9, other=6, recovered=5))
+    assert set(found["fraction"]) == {0.5}, "nothing is lost at the other cut"
+    by_mode = dict(found.select("mode", "estimate").iter_rows())
+    wanted = {"panic": 0.9, "other": 0.6, "recovered": -0.5, "self_doubt": 0, "leakage": 0, "unfinished": 0, "unparsed": 0}
+    assert by_mode == pytest.approx(wanted, abs=1e-12) and sum(by_mode.values()) == pytest.approx(1)
+    assert set(found["n_items"]) == {50}
+    limited = found.filter(pl.col("mode") == "panic").row(0, named=True)
+    assert limited["ci_low"] < 0.9 < limited["ci_high"] and "percentile" in limited["method"]
+
+
+def test_a_loss_that_may_be_none_gives_shares_without_limits():
+    found = shares(runs(kept=5, panic=3, recovered=2))
+    assert dict(found.select("mode", "estimate").iter_rows())["panic"] == pytest.approx(3.0)
+    assert found["ci_low"].null_count() == found["ci_high"].null_count() == len(found)
+    assert set(found["method"]) == {"no limits: the loss may be 0"}
+    assert shares(runs(kept=5, panic=2, recovered=2)).is_empty(), "nothing is lost on balance"
+
+
+def accuracy(found: dict[str, pl.DataFrame]) -> dict:
+    return found["interruptions"].filter(pl.col("estimand") == "accuracy", pl.col("fraction") == 0.5).row(0, named=True)
+
+
+def test_method_strata_and_level_are_those_of_the_config():
+    frame = runs(kept=30, panic=10)
+    plain = accuracy(estimated(frame))
+    assert "percentile" in plain["method"] and plain["ci_low"] < 0.75 < plain["ci_high"]
+    assert "bca" in accuracy(estimated(frame, method="bca"))["method"].lower()
+    narrow = accuracy(estimated(frame, level=0.5))
+    assert plain["ci_low"] < narrow["ci_low"] and narrow["ci_high"] < plain["ci_high"]
+    # Strata within which all items are alike: resamples within them do not differ.
+    strata = {item: str(correct) for item, correct in frame.filter(pl.col("fraction") == 0.5).select("item_id", "correct").iter_rows()}
+    kept = accuracy(estimated(frame, strata))
+    assert (kept["estimate"], kept["ci_low"], kept["ci_high"]) == (0.75, 0.75, 0.75)
+
+
+def test_strata_of_revised_items_are_those_of_the_items(tmp_path):
+    config = demo()
+    rows = [{**item(f"chains_update/{k}"), "benchmark": "chains_update", "stratum": f"s{k}"} for k in range(2)]
+    path = tmp_path / "chains_update.parquet"
+    meta = tables.metadata("items", "demo", study_config.items_settings(config, "chains_update"))
+    tables.write(tables.frame_of(rows, tables.Items), path, tables.Items, meta)
+    assert interruption_estimates.strata_of_items([path], config) == {
+        "chains_update/0": "s0", "chains_update+revised/0": "s0", "chains_update/1": "s1", "chains_update+revised/1": "s1",
+    }  # fmt: skip
+
+
+def test_modes_have_one_vocabulary():
+    assert set(interruption_figures.MODES) == set(tables.ERROR_MODES)
+    assert set(tables_by_hand()["interruptions_errors"]["mode"]) == {*tables.ERROR_MODES, "recovered"}

@@ -22,9 +22,11 @@ def graded(name="soft", fresh_correct=True, kind="choice", grade=None, **row):
     whole, item = base | row, {**ITEM, "answer_kind": kind}
     if grade is None:
         grade = grading.grade_all([(whole["answer_text"] if whole["status"] == "terminated" else None, item)])[0]
-    before = interruption_grading.stale_item(item, settings)
-    stale = grading.grade_all([(whole["answer_text"] if whole["status"] == "terminated" else None, before)])[0].correct if before else None
-    return interruption_grading.grade_row(whole, item, fresh, settings, grade, stale)
+    before = (
+        interruption_grading.stale_item(item, grading.Grade(None, False)) if "{update}" in settings["interruption"]["intervention"]["text"] else None
+    )
+    stale = (grading.grade_all([(interruption_grading.answer_of(whole), before.item)])[0].correct, before.source) if before else ()
+    return interruption_grading.grade_row(whole, item, fresh, settings, grade, *stale)
 
 
 def test_panic_is_little_reasoning_and_a_lost_answer():
@@ -87,3 +89,36 @@ def test_mode_takes_the_first_that_applies():
     assert graded(answer_text="I do not know")["mode"] == "unparsed"
     assert graded(answer_text="Answer: A")["mode"] == "other"
     assert graded(answer_text="Answer: A", fresh_correct=False)["mode"] is None
+
+
+# The answer before the update
+
+
+@pytest.mark.parametrize(
+    ("item", "own", "expected"),
+    [
+        ({}, ("B", False), ("A", "item")),
+        ({"stale_answer": None}, ("C", False), ("C", "run")),
+        ({"stale_answer": None}, ("B", True), None),  # the run was right before it knew
+        ({"stale_answer": None}, (None, False), None),
+        ({"answer_kind": "code"}, ("print(1)", False), None),
+    ],
+)
+def test_the_answer_before_an_update_is_the_sources_or_else_the_runs_own(item, own, expected):
+    found = interruption_grading.stale_item({**ITEM, **item}, grading.Grade(*own))
+    assert (found and (found.item["answer"], found.source)) == expected
+    assert found is None or found.item["question"] == ITEM["question"]
+
+
+def test_a_runs_own_stale_answer_is_read_from_its_stored_text():
+    """Two runs on revised questions whose source states no stale answer, one that has no end, and one of another kind of answer."""
+    number = {**ITEM, "answer_kind": "math", "options": [], "answer": "5", "stale_answer": None}
+    traces = {
+        "kept": {"status": "terminated", "answer_text": "So it is \\boxed{4}."},
+        "right": {"status": "terminated", "answer_text": "So it is \\boxed{5.0}."},
+        "cut": {"status": "truncated", "answer_text": "\\boxed{4}"},
+        "program": {"status": "terminated", "answer_text": "```python\nprint(4)\n```"},
+    }
+    items = {name: number | ({"answer_kind": "code"} if name == "program" else {}) for name in traces}
+    found = interruption_grading.stale_items(items, traces)
+    assert {name: (stale.item["answer"], stale.source) for name, stale in found.items()} == {"kept": ("4", "run")}

@@ -76,7 +76,7 @@ def make(folder: Path, config: dict) -> None:
     shards = [shard(folder, name) for name in interruption_config.interventions(config)]
     outputs = {name: str(folder / f"{name}.parquet") for name in tables.INTERRUPTIONS}
     bases = [raw_traces(folder, benchmark) for benchmark in interruption_config.bases(config)]
-    estimate_interruptions.main(shards, bases, outputs, "small", interruption_config.interruption_analysis_settings(config))
+    estimate_interruptions.main(shards, bases, [item_table], outputs, "small", interruption_config.interruption_analysis_settings(config))
 
 
 def raw_traces(folder: Path, benchmark: str) -> str:

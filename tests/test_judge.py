@@ -267,16 +267,13 @@ def test_traces_and_continuations_say_who_graded_them(study, tokenizer, tmp_path
 
 
 def test_the_answer_before_an_update_is_judged_too(judge_of):
-    update = {"text": "\n\n{update}\n\n", "place": "inside"}
-    changed = {**HALF, "stale_answer": "0.25"}
-    settings = {"interruption": {"intervention": update}}
-    assert interruption_grading.stale_item(changed, settings)["answer"] == "0.25"
+    changed, unread = {**HALF, "stale_answer": "0.25"}, grading.Grade(None, False)
+    assert interruption_grading.stale_item(changed, unread).item["answer"] == "0.25"
     judge = judge_of(lambda prompt: said("Answer: A" if "0.25 | a quarter" in prompt else "Answer: B"))
-    old = interruption_grading.stale_item(changed, settings)
+    old = interruption_grading.stale_item(changed, unread).item
     now, before = grading.grade_all([("a quarter", changed), ("a quarter", old)], judge=judge)
     assert (now.correct, before.correct, before.rules_correct) == (False, True, False)
-    assert interruption_grading.stale_item(changed, {"interruption": {"intervention": {"text": "hurry"}}}) is None
-    assert interruption_grading.stale_item({**changed, "answer_kind": "code"}, settings) is None
+    assert interruption_grading.stale_item({**changed, "answer_kind": "code"}, unread) is None
 
 
 def test_verdicts_are_counted_and_held_against_the_rules():

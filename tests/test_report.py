@@ -193,7 +193,7 @@ def test_gated_text_never_appears(page: str):
 def test_figures_of_interruptions_are_shown_with_their_captions():
     stems = ["interruptions_m_b_a", "interruptions_errors_m_b_a", "interruptions_leakage_m_b_a"]
     parts = report_interruptions.figures({**dict.fromkeys(stems, "data:image/svg+xml;base64,"), "policy_m_b": "other"})
-    captions = [part["caption"]["drawn"].split()[0] for part in parts]
+    captions = [part["caption"].drawn.split()[0] for part in parts]
     assert captions == ["Accuracy", "Runs", "Share"]
     page = report.render({**_minimal(), "study": "x", "interruptions": parts})
     assert [page.count(f'id="figure-{stem}"') for stem in stems] == [1, 1, 1]
@@ -226,8 +226,12 @@ def test_interruptions_are_told_in_numbers(tmp_path: Path):
         {**keys, "intervention": "soft", "estimand": "panic", "estimate": 0.1234},
         {**keys, "fraction": 0.5, "intervention": "soft", "estimand": "panic", "estimate": 0.9999},
     ]
-    tables.write(pl.DataFrame(rows, infer_schema_length=None), tmp_path / "interruptions.parquet", None, {})
-    found = report_interruptions.rows([tmp_path / "interruptions.parquet"])
+    tables.write(
+        pl.DataFrame(rows, infer_schema_length=None), tmp_path / "interruptions.parquet", None, tables.metadata("decomposition", "x", {"seed": 1})
+    )
+    with pytest.raises(InputError, match="seed: the file was made with 1, the config says 2"):
+        report_interruptions.rows([tmp_path / "interruptions.parquet"], {"seed": 2})
+    found = report_interruptions.rows([tmp_path / "interruptions.parquet"], {"seed": 1})
     assert [(row["intervention"], row["accuracy"] and row["accuracy"].value, row["panic"] and row["panic"].value) for row in found] == [
         ("hard", 0.4321, None),
         ("soft", None, 0.1234),
@@ -235,7 +239,7 @@ def test_interruptions_are_told_in_numbers(tmp_path: Path):
     figure = report_interruptions.figures({"interruptions_m_b_a": "data:image/svg+xml;base64,"})
     page = report.render({**_minimal(), "study": "x", "interruptions": figure, "interruption_rows": found})
     assert "43.2" in page and "12.3" in page and "99.99" not in page
-    assert report_interruptions.rows([]) == []
+    assert report_interruptions.rows([], None) == []
 
 
 def test_methods_and_falsifier_stand_in_the_page(made: Made, page: str):

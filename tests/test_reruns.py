@@ -233,7 +233,7 @@ PROGRAM_EDITS: dict[str, tuple[Edit, Jobs]] = {
     ),
     "limits of programs": (
         lambda checkout: checkout.edit_config(lambda config: config["code"].update(seconds=3), PROGRAMS),
-        {(rule, about) for rule in ("grade_traces", "grade_continuations") for about in CODE},
+        {(rule, about) for rule in ("grade_traces", "grade_continuations") for about in CODE} | ESTIMATED,
     ),
     "another intervention": (
         lambda checkout: checkout.edit_config(lambda config: config["interruptions"]["run"]["chains_update"].append("soft"), PROGRAMS),

@@ -110,6 +110,7 @@ def validate(config: Any, where: object) -> dict[str, Any]:
     """
     config = conform(config, where)
     config["arms"] = {name: wording.arm(name, record, where) for name, record in config["arms"].items()}
+    config = interruptions.with_wordings(config, where)
     check(config, where)
     interruptions.check(config, where)
     return config

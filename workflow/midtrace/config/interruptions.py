@@ -6,6 +6,7 @@ An intervention is an *update intervention* if its text holds ``{update}``. It i
 
 import re
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 from midtrace.config import selection, settings
@@ -55,6 +56,40 @@ def bases(config: Mapping[str, Any]) -> list[str]:
     """All benchmarks, views included, that runs are needed of: an update is held against a fresh run on the whole question."""
     found = [name for key, names in config["interruptions"]["run"].items() for name in (key, *(base(config, key, one) for one in names))]
     return list(dict.fromkeys(found))
+
+
+def with_wordings(config: Mapping[str, Any], where: object) -> dict[str, Any]:
+    """A config in which every wording of an intervention is an intervention of its own, ``{intervention}.{label}``.
+
+    It is tried wherever the intervention is, takes part in the contrasts of the intervention, and is contrasted with it. A config that has been
+    through here is left as it is.
+
+    Raises
+    ------
+    InputError
+        If an intervention of that name is defined besides.
+    """
+    section = config["interruptions"]
+    registry: dict[str, Any] = {}
+    worded: dict[str, list[str]] = {}
+    for name, record in section["interventions"].items():
+        registry[name] = {**record, "wordings": {}}
+        worded[name] = [name]
+        for label, wording in record["wordings"].items():
+            new = f"{name}.{label}"
+            if new in section["interventions"]:
+                problem = f"would be named {new!r}, which is another intervention"
+                raise InputError(where, f"interruptions.interventions.{name}.wordings.{label}", problem, "another label")
+            if carries_update(wording) != carries_update(record):
+                field = f"interruptions.interventions.{name}.wordings.{label}.text"
+                problem = "holds {update} where the text of the intervention does not, or the other way round"
+                raise InputError(where, field, problem, "{update} in both or in none")
+            registry[new] = {**registry[name], "place": wording["place"] or record["place"], "text": wording["text"], "dialects": wording["dialects"]}
+            worded[name].append(new)
+    run = {benchmark: list(dict.fromkeys(new for name in names for new in worded.get(name, [name]))) for benchmark, names in section["run"].items()}
+    contrasts = [[a, b] for pair in section["contrasts"] for a, b in product(*(worded.get(name, [name]) for name in pair))]
+    contrasts += [[new, name] for name, names in worded.items() for new in names[1:]]
+    return {**config, "interruptions": {**section, "interventions": registry, "run": run, "contrasts": contrasts}}
 
 
 def check(config: Mapping[str, Any], where: object) -> None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -17,7 +18,8 @@ from midtrace.tables import read
 
 PLAIN = "uninterrupted"
 FORMATS = ("svg", "pdf", "png")
-# Colour and hatch tell the same, so that neither is needed.
+KINDS = ("interruptions", "interruptions_leakage", "interruptions_errors")  # each is drawn from the table of its name
+# Of each of tables.ERROR_MODES: what it is called, and colour and hatch, which say the same, so that neither is needed.
 MODES = {
     "panic": ("panic: stops thinking at once", style.VERMILLION, "///"),
     "self_doubt": ("self-doubt: rejects the update", style.BLUE, "..."),
@@ -28,28 +30,7 @@ MODES = {
 }
 
 
-CAPTIONS = {
-    "interruptions": {
-        "drawn": "Accuracy (above) and tokens spent from there on (below) when a run is interrupted after a share X of its reasoning, by what is "
-        "inserted. Bands are intervals over items; X = 1 interrupts when everything has been thought.",
-        "may": "How much of the rest of its reasoning the model needs, and what a notice or an update costs it.",
-        "may_not": "That an intervention is bad because it is below another one: stopping, hurrying and updating ask for different things.",
-    },
-    "interruptions_leakage": {
-        "drawn": "Share of interrupted runs whose answer is at least so many times as long as that of the uninterrupted run, one line per X.",
-        "may": "Whether reasoning that was stopped goes on in the answer.",
-        "may_not": "That every long answer reasons: the ratio counts tokens, it does not read them.",
-    },
-    "interruptions_errors": {
-        "drawn": "Runs that were right and that the interruption made wrong, as a share of all runs, by what explains them. A run counts once, "
-        "under the first explanation that holds.",
-        "may": "Which failure to mend first.",
-        "may_not": "That the explanation is the cause: each is a rule on what the run did (docs/interruptions.md).",
-    },
-}
-
-
-def run(files: Mapping[str, str | Path], folder: str | Path) -> None:
+def run(files: Mapping[str, str | Path], folder: str | Path, settings: Mapping[str, Any]) -> None:
     """Read the tables of interruptions and draw their figures into a folder of their own.
 
     Parameters
@@ -58,14 +39,16 @@ def run(files: Mapping[str, str | Path], folder: str | Path) -> None:
         Table name -> file of ``decomposition/``; see :func:`draw`.
     folder
         Made if it is not there.
+    settings
+        See :func:`midtrace.config.interruptions.interruption_analysis_settings`; a table of another config is refused.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
-    draw({name: read(path) for name, path in files.items()}, folder)
+    draw({name: read(path, expected=settings) for name, path in files.items()}, folder)
 
 
 def kind_of(stem: str) -> str:
-    """The kind of a figure file: the longest figure name that its stem begins with, a key of ``CAPTIONS``."""
-    return max((name for name in CAPTIONS if stem == name or stem.startswith(f"{name}_")), key=len)
+    """The kind of a figure file: the longest figure name that its stem begins with, one of ``KINDS``."""
+    return max((name for name in KINDS if stem == name or stem.startswith(f"{name}_")), key=len)
 
 
 def draw(tables: Mapping[str, pl.DataFrame], folder: str | Path, formats: Sequence[str] = FORMATS) -> list[Path]:
@@ -90,7 +73,7 @@ def draw(tables: Mapping[str, pl.DataFrame], folder: str | Path, formats: Sequen
     keys = ["model", "benchmark", "treatment"]
     for key in tables["interruptions"].select(keys).unique(maintain_order=True).iter_rows():
         chosen = [pl.col(name) == value for name, value in zip(keys, key, strict=True)]
-        for name, function in (("interruptions", curves), ("interruptions_leakage", leakage), ("interruptions_errors", errors)):
+        for name, function in zip(KINDS, (curves, leakage, errors), strict=True):
             frame = tables[name].filter(*chosen, pl.col("cut") == "fraction", pl.col("fraction").is_not_null())
             with matplotlib.rc_context(style.RC):
                 figure = function(frame) if len(frame) else None

@@ -15,13 +15,13 @@ import polars as pl
 from midtrace import config as study_config
 from midtrace import tables
 from midtrace.config import interruptions as interruption_config
+from midtrace.decomposition.estimates import bootstrap_settings, label, with_intervals
 from midtrace.estimands import item_terms, judging
-from midtrace.inference import intervals
 
 CUT = ["intervention", "cut", "fraction", "horizon"]
 PAIR = ["item_id", "replicate", "cut_id", "cut", "fraction", "horizon"]
+RECOVERED = "recovered"  # wrong uninterrupted, right interrupted: no error mode, but part of the net loss
 RATIOS = (0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)  # where the distribution of the leakage ratio is read
-MODES = ("panic", "self_doubt", "leakage", "unfinished", "unparsed", "other")
 
 
 def with_means(frame: pl.DataFrame) -> pl.DataFrame:
@@ -36,6 +36,12 @@ def terms(frame: pl.DataFrame, by: Sequence[str], values: Mapping[str, pl.Expr],
         known = value.is_not_null() if within is None else value.is_not_null() & within
         found.append(item_terms(frame.with_columns(estimand=pl.lit(name)), ["estimand", *by], value, known))
     return pl.concat(found)
+
+
+def ratio_terms(frame: pl.DataFrame, by: Sequence[str], above: pl.Expr, below: pl.Expr) -> pl.DataFrame:
+    """Terms of a ratio of two item means over the same rows."""
+    top, bottom = (item_terms(frame, by, value.cast(pl.Float64)) for value in (above, below))
+    return top.with_columns(denominator=bottom["numerator"])
 
 
 def curve_terms(frame: pl.DataFrame, leakage: Sequence[float]) -> pl.DataFrame:
@@ -71,6 +77,7 @@ def curve_terms(frame: pl.DataFrame, leakage: Sequence[float]) -> pl.DataFrame:
         "panic": pl.col("panic"),
         "self_doubt": pl.col("self_doubt"),
         "stale_answer": pl.col("stale"),
+        "stale_from_run": pl.col("stale_source") == "run",
         "doubt_markers": pl.col("doubts") > 0,
         "agrees_with_probe": pl.when(pl.col("probe_choice").is_not_null()).then(pl.col("answer").eq_missing(pl.col("probe_choice"))),
         "unfinished": (pl.col("status") == "truncated") | (pl.col("finish_reason") == "length"),
@@ -78,13 +85,7 @@ def curve_terms(frame: pl.DataFrame, leakage: Sequence[float]) -> pl.DataFrame:
         "unparsed": pl.col("answer").is_null(),
     }
     cost = frame.filter(pl.col("doubts").is_not_null(), pl.col("fresh_tokens").is_not_null()).with_columns(estimand=pl.lit("update_cost"))
-    ratio = cost.group_by("estimand", *CUT, "item_id", maintain_order=True).agg(
-        numerator=pl.col("output_ids").list.len().cast(number).mean(),
-        denominator=pl.col("fresh_tokens").cast(number).mean(),
-        pairs=pl.len().cast(number),
-        is_share=pl.lit(False),
-        by_construction=pl.lit(False),
-    )
+    ratio = ratio_terms(cost, ["estimand", *CUT], pl.col("output_ids").list.len(), pl.col("fresh_tokens"))
     explained = {f"{name}_of_new_errors": pl.col(name) for name in ("panic", "self_doubt")}
     return pl.concat([terms(frame, CUT, values), terms(frame, CUT, explained, pl.col("mode").is_not_null()), ratio])
 
@@ -123,11 +124,49 @@ def leakage_terms(frame: pl.DataFrame) -> pl.DataFrame:
 
 def error_terms(frame: pl.DataFrame) -> pl.DataFrame:
     """Terms of the attribution of new errors (right uninterrupted, wrong interrupted): their shares by mode sum to one."""
-    spread = frame.rename({"mode": "found"}).join(pl.DataFrame({"mode": MODES}), how="cross")
-    inside = (pl.col("found") == pl.col("mode")).fill_null(False)
-    new = pl.col("found").is_not_null()
+    spread = frame.rename({"mode": "explained_by"}).join(pl.DataFrame({"mode": tables.ERROR_MODES}), how="cross")
+    inside = (pl.col("explained_by") == pl.col("mode")).fill_null(False)
+    new = pl.col("explained_by").is_not_null()
     by = [*CUT, "mode"]
     return pl.concat([terms(spread, by, {"share_of_new_errors": inside}, new), terms(spread, by, {"share_of_runs": inside})])
+
+
+def net_loss_shares(frame: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
+    """The new errors of each mode over the net loss of accuracy, uninterrupted minus interrupted on the same runs.
+
+    Parameters
+    ----------
+    frame
+        Interruptions of one model, benchmark and arm.
+    settings
+        See :func:`midtrace.decomposition.estimates.with_intervals`.
+
+    Returns
+    -------
+    polars.DataFrame
+        Estimand ``share_of_net_loss`` by cut and ``mode``. The further mode ``recovered``, wrong uninterrupted and right interrupted, is negative:
+        all rows of a cut sum to 1. No rows for a cut without a net loss; no limits where the interval of the loss includes 0.
+    """
+    known = frame.filter(pl.col("fresh_correct").is_not_null()).with_columns(
+        loss=pl.col("fresh_correct").cast(pl.Float64) - pl.col("correct").cast(pl.Float64), estimand=pl.lit("share_of_net_loss")
+    )
+    loss = with_intervals(item_terms(known, CUT, pl.col("loss")), CUT, settings).filter(pl.col("estimate") > 0)
+    spread = known.rename({"mode": "explained_by"}).join(pl.DataFrame({"mode": [*tables.ERROR_MODES, RECOVERED]}), how="cross")
+    recovered = (pl.col("mode") == RECOVERED) & ~pl.col("fresh_correct") & pl.col("correct")
+    share = (pl.col("explained_by") == pl.col("mode")).fill_null(False).cast(pl.Int8) - recovered.cast(pl.Int8)
+    shares = ratio_terms(spread, ["estimand", *CUT, "mode"], share, pl.col("loss"))
+    lost = shares.join(loss.select(CUT), on=CUT, how="semi", nulls_equal=True)
+    sure = pl.col("ci_low_loss") > 0
+    return (
+        with_intervals(lost, ["estimand", *CUT, "mode"], settings)
+        .join(loss.select(*CUT, "n_items", "ci_low"), on=CUT, suffix="_loss", nulls_equal=True)
+        .with_columns(
+            pl.when(sure).then(pl.col("ci_low", "ci_high")),
+            method=pl.when(sure).then("method").otherwise(pl.lit("no limits: the loss may be 0")),
+            n_items="n_items_loss",
+        )
+        .drop("n_items_loss", "ci_low_loss")
+    )
 
 
 def paired_terms(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
@@ -192,55 +231,51 @@ def estimate(frame: pl.DataFrame, traces: pl.DataFrame, config: Mapping[str, Any
     frame, traces
         See :func:`read`.
     config
-        ``interruptions``, ``inference``, ``comparisons``, ``seed`` are used.
+        ``interruptions``, ``inference``, ``comparisons`` and ``seed`` are used; ``strata`` (item -> stratum) where strata are kept.
     """
-    section, inference = config["interruptions"], config["inference"]
-    options = {"resamples": inference["resamples"], "level": inference["level"], "seed": config["seed"]}
+    section = config["interruptions"]
     judged = frame.filter(pl.col("judge_verdict").is_not_null())
     frame = with_means(frame)
 
     def bounded(found: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         # One at a time: bounds the memory.
         groups = found.partition_by("estimand", maintain_order=True) or [found]
-        return pl.concat([intervals(group, ["estimand", *by], **options) for group in groups])
+        return pl.concat([with_intervals(group, ["estimand", *by], config) for group in groups])
 
-    tables_: dict[str, list[pl.DataFrame]] = {name: [] for name in tables.INTERRUPTIONS}
-    for (model, benchmark), own in frame.group_by(["model", "benchmark"], maintain_order=True):
-        for (arm,), one in own.group_by(["arm"], maintain_order=True):
-            label = {"model": model, "benchmark": benchmark, "treatment": arm}
-            steps = bounded(step_terms(one), CUT)
-            of = {name: interruption_config.base(config, str(benchmark), name) for name in one["intervention"].unique(maintain_order=True)}
+    made: dict[str, list[pl.DataFrame]] = {name: [] for name in tables.INTERRUPTIONS}
+    for (model, benchmark), of_benchmark in frame.group_by(["model", "benchmark"], maintain_order=True):
+        for (arm,), of_arm in of_benchmark.group_by(["arm"], maintain_order=True):
+            names = {"model": str(model), "benchmark": str(benchmark), "treatment": str(arm)}
+            steps = bounded(step_terms(of_arm), CUT)
+            bases = {name: interruption_config.base(config, str(benchmark), name) for name in of_arm["intervention"].unique(maintain_order=True)}
             states = traces.filter(pl.col("model") == model, pl.col("arm") == arm)
             answers = judged.filter(pl.col("model") == model, pl.col("benchmark") == benchmark, pl.col("arm") == arm)
-            verdicts = judging(answers, ["intervention"], **options)
+            verdicts = judging(answers, ["intervention"], **bootstrap_settings(config))
             curves = [
-                bounded(curve_terms(one, section["leakage"]), CUT),
+                bounded(curve_terms(of_arm, section["leakage"]), CUT),
                 steps,
                 violations(steps),
-                bounded(state_terms(states, of), ["intervention"]),
+                bounded(state_terms(states, bases), ["intervention"]),
                 verdicts.with_columns(estimand="judge_" + pl.col("estimand")) if len(verdicts) else verdicts,
             ]
-            tables_["interruptions"].append(_label(pl.concat(curves, how="diagonal_relaxed"), label))
-            tables_["interruptions_leakage"].append(_label(bounded(leakage_terms(one), [*CUT, "ratio"]), label))
-            tables_["interruptions_errors"].append(_label(bounded(error_terms(one), [*CUT, "mode"]), label))
+            errors = [bounded(error_terms(of_arm), [*CUT, "mode"]), net_loss_shares(of_arm, config)]
+            made["interruptions"].append(label(pl.concat(curves, how="diagonal_relaxed"), names))
+            made["interruptions_leakage"].append(label(bounded(leakage_terms(of_arm), [*CUT, "ratio"]), names))
+            made["interruptions_errors"].append(label(pl.concat(errors, how="diagonal_relaxed"), names))
             for first, second in section["contrasts"]:
-                left, right = (one.filter(pl.col("intervention") == name) for name in (first, second))
+                left, right = (of_arm.filter(pl.col("intervention") == name) for name in (first, second))
                 if len(left) and len(right):
                     contrast = bounded(paired_terms(left, right), ["cut", "fraction", "horizon"])
-                    tables_["interruptions_contrasts"].append(_label(contrast, {**label, "intervention": first, "against": second}))
+                    made["interruptions_contrasts"].append(label(contrast, {**names, "intervention": first, "against": second}))
         for comparison in config["comparisons"]:
             sides = {"treatment": comparison["treatment"], "reference": comparison["reference"]}
-            for intervention in own["intervention"].unique(maintain_order=True):
-                left, right = (own.filter(pl.col("arm") == arm, pl.col("intervention") == intervention) for arm in sides.values())
+            for intervention in of_benchmark["intervention"].unique(maintain_order=True):
+                left, right = (of_benchmark.filter(pl.col("arm") == arm, pl.col("intervention") == intervention) for arm in sides.values())
                 if len(left) and len(right):
                     contrast = bounded(paired_terms(left, right), ["cut", "fraction", "horizon"])
-                    label = {"model": model, "benchmark": benchmark, **sides, "intervention": intervention}
-                    tables_["interruptions_contrasts"].append(_label(contrast, label))
-    return {name: _shape(parts, name) for name, parts in tables_.items()}
-
-
-def _label(frame: pl.DataFrame, values: Mapping[str, Any]) -> pl.DataFrame:
-    return frame.with_columns(pl.lit(value).alias(name) for name, value in values.items())
+                    names = {"model": str(model), "benchmark": str(benchmark), **sides, "intervention": intervention}
+                    made["interruptions_contrasts"].append(label(contrast, names))
+    return {name: _shape(parts, name) for name, parts in made.items()}
 
 
 def _shape(parts: Sequence[pl.DataFrame], name: str) -> pl.DataFrame:
@@ -249,8 +284,24 @@ def _shape(parts: Sequence[pl.DataFrame], name: str) -> pl.DataFrame:
     return frame.filter(pl.col("n_pairs") > 0).select(pl.col(column).cast(dtype) for column, dtype in columns.items())
 
 
+def strata_of_items(paths: Sequence[str | Path], config: Mapping[str, Any]) -> dict[str, str]:
+    """Item -> stratum, for the items of these tables and of their revised views; a table of another config is refused."""
+    strata: dict[str, str] = {}
+    for path in paths:
+        benchmark = Path(path).stem
+        items = tables.read(path, tables.Items, study_config.items_settings(config, benchmark))
+        for item, stratum in items.select("item_id", "stratum").iter_rows():
+            strata |= {item: stratum, f"{benchmark}{study_config.REVISED}{item.removeprefix(benchmark)}": stratum}
+    return strata
+
+
 def run(
-    shards: Sequence[str | Path], traces: Sequence[str | Path], outputs: Mapping[str, str | Path], study: str, settings: Mapping[str, Any]
+    shards: Sequence[str | Path],
+    traces: Sequence[str | Path],
+    item_tables: Sequence[str | Path],
+    outputs: Mapping[str, str | Path],
+    study: str,
+    settings: Mapping[str, Any],
 ) -> None:
     """Write ``decomposition/interruptions*.parquet``.
 
@@ -260,12 +311,16 @@ def run(
         Graded interruptions.
     traces
         Raw traces that were to be interrupted.
+    item_tables
+        Items of the benchmarks, for their strata.
     outputs
         Table name (a key of ``tables.INTERRUPTIONS``) -> file.
     study, settings
         Name of the study; see :func:`midtrace.config.interruptions.interruption_analysis_settings`.
     """
     config = {**settings["study"], **{key: settings[key] for key in ("interruptions", "inference")}}
+    if config["inference"]["strata"]:
+        config["strata"] = strata_of_items(item_tables, config)
     found = estimate(*read(shards, traces, config), config)
     for name, path in outputs.items():
         meta = tables.metadata("decomposition", study, settings, table=name)

@@ -8,7 +8,7 @@ import re
 import tokenize
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from midtrace import grading, tables
 from midtrace.grading import Grade, Judge, Programs
@@ -98,11 +98,47 @@ def mode_of(row: Mapping[str, Any], leakage: float) -> str | None:
     return next((mode for mode, holds in applies.items() if holds), "other")
 
 
-def stale_item(item: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The item with the answer before its update as the right one; None where nothing is updated, that answer is unknown, or it is a program."""
-    update = "{update}" in (settings["interruption"]["intervention"]["text"] or "")
-    known = item["stale_answer"] is not None and item["answer_kind"] != "code"
-    return {**item, "answer": item["stale_answer"]} if update and known else None
+class Stale(NamedTuple):
+    """The item with the answer before its update as the right one, and whose answer that is: the ``item``'s, or that of the interrupted ``run``."""
+
+    item: dict[str, Any]
+    source: str
+
+
+def stale_item(item: Mapping[str, Any], before: Grade) -> Stale | None:
+    """What an answer is compared with to see whether it ignores the update.
+
+    Parameters
+    ----------
+    item
+        Of the benchmark.
+    before
+        The answer that the interrupted run gave to the revised question, read by the rules and graded against the answer after the update.
+
+    Returns
+    -------
+    Stale or None
+        The source's ``stale_answer`` where it states one, else the run's own answer. None where neither is known: the answer is a program, the
+        run gave none that could be read, or gave the answer that is right after the update, which then tells nothing.
+    """
+    if item["answer_kind"] == "code":
+        return None
+    if item["stale_answer"] is not None:
+        return Stale({**item, "answer": item["stale_answer"]}, "item")
+    return Stale({**item, "answer": before.answer}, "run") if before.answer is not None and not before.correct else None
+
+
+def answer_of(row: Mapping[str, Any]) -> str | None:
+    """The answer segment of a run, None where it did not end."""
+    return row["answer_text"] if row["status"] == "terminated" else None
+
+
+def stale_items(item_of: Mapping[str, Mapping[str, Any]], traces: Mapping[str, Mapping[str, Any]]) -> dict[str, Stale]:
+    """By trace on a revised question, where it is known: the item with the answer before its update; see :func:`stale_item`."""
+    texts = {trace: item for trace, item in item_of.items() if item["answer_kind"] != "code"}
+    read = grading.grade_all([(answer_of(traces[trace]), item) for trace, item in texts.items()])
+    found = {trace: stale_item(item, grade) for (trace, item), grade in zip(texts.items(), read, strict=True)}
+    return {trace: stale for trace, stale in found.items() if stale is not None}
 
 
 def grade_row(
@@ -112,6 +148,7 @@ def grade_row(
     settings: Mapping[str, Any],
     grade: Grade,
     stale: bool | None = None,
+    stale_source: str | None = None,
 ) -> dict[str, Any]:
     """A raw interruption with its answer and failure modes.
 
@@ -129,6 +166,8 @@ def grade_row(
         Of the answer.
     stale
         Whether the answer is the one before the update; None where that is unknown.
+    stale_source
+        Whose answer before the update that is; see :class:`Stale`.
     """
     intervention, thresholds = settings["interruption"]["intervention"], settings["thresholds"]
     update, code = "{update}" in (intervention["text"] or ""), item["answer_kind"] == "code"
@@ -147,12 +186,13 @@ def grade_row(
         "fresh_comment_lines": comment_lines(fresh["answer_text"]) if code and fresh else None,
         "doubts": None,
         "stale": None,
+        "stale_source": None,
         "panic": None,
         "self_doubt": None,
     }
     if update:
         doubts = count_markers(f"{row['added_text']}\n{row['answer_text']}", thresholds["doubt_markers"])
-        found |= {"stale": stale, "doubts": doubts, "self_doubt": not correct and (bool(stale) or doubts > 0)}
+        found |= {"stale": stale, "stale_source": stale_source, "doubts": doubts, "self_doubt": not correct and (bool(stale) or doubts > 0)}
     elif intervention["place"] != "close":
         found["panic"] = is_panic(row, correct, fresh_correct, thresholds["panic"])
     return {**found, "mode": mode_of(found, thresholds["leakage"][0])}
@@ -197,16 +237,19 @@ def run(
     by_item = {own(row["item_id"]): row for row in tables.read(items, tables.Items, settings["fresh"]["items"]).iter_rows(named=True)}
     uninterrupted = tables.read(fresh, tables.Traces, grading.settings_after(settings, settings["fresh"]))
     by_fresh = {own(row["item_id"]): row for row in uninterrupted.iter_rows(named=True)}
-    origin = tables.read(traces, tables.RawTraces, settings["interruption"]["traces"]).select("trace_id", "item_id")
-    item_of = {trace: own(item) for trace, item in origin.iter_rows()}
+    origin = {row["trace_id"]: row for row in tables.read(traces, tables.RawTraces, settings["interruption"]["traces"]).iter_rows(named=True)}
     raws = tables.read(raw, tables.RawInterruptions, settings["interruption"]).to_dicts()
-    items_of = [by_item[item_of[row["trace_id"]]] for row in raws]
-    finished = [(row["answer_text"] if row["status"] == "terminated" else None, item) for row, item in zip(raws, items_of, strict=True)]
-    before = {at: old for at, item in enumerate(items_of) if (old := stale_item(item, settings))}
+    item_of = {trace: by_item[own(row["item_id"])] for trace, row in origin.items()}
+    finished = [(answer_of(row), item_of[row["trace_id"]]) for row in raws]
+    stale = stale_items(item_of, origin) if "{update}" in (settings["interruption"]["intervention"]["text"] or "") else {}
+    doubted = [at for at, row in enumerate(raws) if row["trace_id"] in stale]
     # At once, for a judge is asked in batches.
-    grades = grading.grade_all([*finished, *((finished[at][0], old) for at, old in before.items())], programs, judge)
-    stale = {at: grade.correct for at, grade in zip(before, grades[len(raws) :], strict=True)}
-    rows = [grade_row(row, items_of[at], by_fresh.get(item_of[row["trace_id"]]), settings, grades[at], stale.get(at)) for at, row in enumerate(raws)]
+    grades = grading.grade_all([*finished, *((finished[at][0], stale[raws[at]["trace_id"]].item) for at in doubted)], programs, judge)
+    is_stale = {at: (grade.correct, stale[raws[at]["trace_id"]].source) for at, grade in zip(doubted, grades[len(raws) :], strict=True)}
+    rows = [
+        grade_row(row, item, by_fresh.get(own(item["item_id"])), settings, grades[at], *is_stale.get(at, ()))
+        for at, (row, (_, item)) in enumerate(zip(raws, finished, strict=True))
+    ]
     frame = tables.frame_of([{name: row[name] for name in tables.Interruptions.column_names()} for row in rows], tables.Interruptions)
     meta = tables.metadata("interruptions", study, settings, **grading.facts(programs, judge))
     tables.write(frame, output, tables.Interruptions, meta)

@@ -61,6 +61,7 @@ def run(
     output: str | Path,
     study: str,
     settings: Mapping[str, Any],
+    interrupted: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``report.html``.
 
@@ -77,8 +78,10 @@ def run(
         The page.
     study, settings
         Name of the study; see :func:`midtrace.config.report_settings`.
+    interrupted
+        Where there are interruptions: :func:`midtrace.config.interruptions.interruption_analysis_settings`.
     """
-    context = gather(decomposition, inputs, figures, study, settings)
+    context = gather(decomposition, inputs, figures, study, settings, interrupted)
     with tables.whole(output) as temporary:
         temporary.write_text(render(context), encoding="utf-8")
 
@@ -98,6 +101,7 @@ def gather(
     figures: Sequence[str | Path],
     study: str,
     settings: Mapping[str, Any],
+    interrupted: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """All that the template shows; see :func:`run`."""
     analysis = settings["figures"]["analysis"]
@@ -137,8 +141,8 @@ def gather(
         "dominance_claim": sources.claim(found["dominance"], analysis),
         "planted": planted,
         "interruptions": interruptions.figures(uris),
-        "interruption_rows": interruptions.rows(inputs.get("interruption_tables", ())),
-        "interruption_judging": interruptions.judging(inputs.get("interruption_tables", ())),
+        "interruption_rows": interruptions.rows(inputs.get("interruption_tables", ()), interrupted),
+        "interruption_judging": interruptions.judging(inputs.get("interruption_tables", ()), interrupted),
         "example": shown,
         "item_sources": item_sources(inputs["item_tables"]),
         "making": making(inputs),

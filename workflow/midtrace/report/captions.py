@@ -133,3 +133,24 @@ def caption(kind: str, facts: Mapping[str, object]) -> Caption:
             f"trained on a construction follows it only nearly.",
         ),
     }[kind]
+
+
+INTERRUPTIONS = {
+    "interruptions": Caption(
+        "Accuracy (above) and tokens spent from there on (below) when a run is interrupted after a share X of its reasoning, by what is "
+        "inserted. Bands are intervals over items; X = 1 interrupts when everything has been thought.",
+        "How much of the rest of its reasoning the model needs, and what a notice or an update costs it.",
+        "That an intervention is bad because it is below another one: stopping, hurrying and updating ask for different things.",
+    ),
+    "interruptions_leakage": Caption(
+        "Share of interrupted runs whose answer is at least so many times as long as that of the uninterrupted run, one line per X.",
+        "Whether reasoning that was stopped goes on in the answer.",
+        "That every long answer reasons: the ratio counts tokens, it does not read them.",
+    ),
+    "interruptions_errors": Caption(
+        "Runs that were right and that the interruption made wrong, as a share of all runs, by what explains them. A run counts once, "
+        "under the first explanation that holds.",
+        "Which failure to mend first.",
+        "That the explanation is the cause: each is a rule on what the run did (docs/interruptions.md).",
+    ),
+}

@@ -8,6 +8,7 @@ import polars as pl
 
 from midtrace import tables, verdicts
 from midtrace.figures import interruptions as interruption_figures
+from midtrace.report import captions
 from midtrace.report.checks import judge_rows
 
 QUESTIONS = {
@@ -25,15 +26,15 @@ def figures(uris: Mapping[str, str]) -> list[dict[str, Any]]:
         if stem.startswith("interruptions"):
             kind = interruption_figures.kind_of(stem)
             heading = f"{QUESTIONS[kind]} ({stem.removeprefix(f'{kind}_').replace('_', ' ')})"
-            found.append({"name": f"figure-{stem}", "heading": heading, "uri": uri, "alt": heading, "caption": interruption_figures.CAPTIONS[kind]})
+            found.append({"name": f"figure-{stem}", "heading": heading, "uri": uri, "alt": heading, "caption": captions.INTERRUPTIONS[kind]})
     return found
 
 
-def judging(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
+def judging(paths: Sequence[str | Path], settings: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Per model and benchmark whose interruptions a judge graded: ``model``, ``benchmark``, ``rows`` (:func:`midtrace.report.checks.judge_rows`)."""
     found = []
     for path in paths:
-        frame = pl.read_parquet(path).filter(pl.col("estimand").str.starts_with("judge_"))
+        frame = tables.read(path, expected=settings).filter(pl.col("estimand").str.starts_with("judge_"))
         frame = frame.with_columns(pl.col("estimand").str.strip_prefix("judge_"))
         for model, benchmark in frame.select("model", "benchmark").unique(maintain_order=True).iter_rows():
             own = frame.filter(pl.col("model") == model, pl.col("benchmark") == benchmark)
@@ -41,17 +42,19 @@ def judging(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
     return found
 
 
-def rows(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
+def rows(paths: Sequence[str | Path], settings: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Per model, benchmark, arm and intervention: the measures over all cuts by fraction, and the number of interrupted runs.
 
     Parameters
     ----------
     paths
         ``decomposition/interruptions.parquet``, or nothing.
+    settings
+        See :func:`midtrace.config.interruptions.interruption_analysis_settings`; a table of another config is refused.
     """
     found = []
     for path in paths:
-        frame = tables.read(path).filter(pl.col("cut") == "fraction", pl.col("fraction").is_null())
+        frame = tables.read(path, expected=settings).filter(pl.col("cut") == "fraction", pl.col("fraction").is_null())
         keys = ["model", "benchmark", "treatment", "intervention"]
         for key in frame.select(keys).unique(maintain_order=True).iter_rows():
             own = frame.filter(*(pl.col(name) == value for name, value in zip(keys, key, strict=True)))

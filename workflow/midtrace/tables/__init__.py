@@ -21,6 +21,7 @@ from midtrace.tables.key import TableKey
 from midtrace.tables.schemas import (
     CUT_KEYS,
     DECOMPOSITION,
+    ERROR_MODES,
     ESTIMATE_COLUMNS,
     INTERRUPTION_KEYS,
     INTERRUPTIONS,
@@ -45,6 +46,7 @@ from midtrace.tables.schemas import (
 __all__ = [
     "CUT_KEYS",
     "DECOMPOSITION",
+    "ERROR_MODES",
     "ESTIMATE_COLUMNS",
     "INTERRUPTIONS",
     "INTERRUPTION_KEYS",

@@ -213,11 +213,16 @@ class RawInterruptions(_CutKeys):
     probe_choice = _text(nullable=True)
 
 
+# What explains an error that an interruption adds: the first that applies, in this order (docs/interruptions.md).
+ERROR_MODES = ("panic", "self_doubt", "leakage", "unfinished", "unparsed", "other")
+
+
 class Interruptions(RawInterruptions):
-    """One row is an interrupted trace with its answer, held against the fresh run on the whole question (``fresh_...``; null: it is missing).
+    """One row is an interrupted trace with its answer, beside the fresh run on the whole question (``fresh_...``; null: it is missing).
 
     Failure modes (docs/interruptions.md) are null where they cannot occur: ``panic`` after an update or a close, ``self_doubt`` without an
-    update, ``leakage_ratio`` where the uninterrupted answer is empty, ``comment_lines`` outside of code, ``stale`` for code.
+    update, ``leakage_ratio`` where the uninterrupted answer is empty, ``comment_lines`` outside of code, ``stale`` for code. ``stale_source`` says
+    whose answer ``stale`` compares with: the item's ``stale_answer``, or, where the source states none, that of the interrupted run itself.
     """
 
     item_id = _text()
@@ -237,9 +242,10 @@ class Interruptions(RawInterruptions):
     fresh_comment_lines = dy.Int32(nullable=True)
     doubts = dy.Int32(nullable=True)
     stale = dy.Bool(nullable=True)
+    stale_source = _text(nullable=True, regex=one_of("item", "run"))
     panic = dy.Bool(nullable=True)
     self_doubt = dy.Bool(nullable=True)
-    mode = _text(nullable=True, regex=one_of("panic", "self_doubt", "leakage", "unfinished", "unparsed", "other"))
+    mode = _text(nullable=True, regex=one_of(*ERROR_MODES))
 
 
 READOUTS = tuple(f"{name}{ending}" for ending in ("", "_continuation") for name in ("terminal", "symmetric_own", "symmetric"))
