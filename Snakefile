@@ -48,6 +48,8 @@ include: "rules/plan.smk"
 
 
 if workflow.is_main_process:
+    for warning in study_config.warnings(config):
+        print(f"midtrace: warning: {warning}", file=sys.stderr)
     # As many GPU jobs at a time as there are GPUs; --resources gpu=N is another opinion.
     if HERE and GPUS and "gpu" not in workflow.resource_settings.resources:
         workflow.register_resource("gpu", GPUS)

@@ -376,6 +376,6 @@ def test_a_file_that_is_no_yaml_is_one_line(tmp_path: Path, content: bytes) -> N
 
 
 def test_keys_of_a_second_file_are_laid_over_the_first(tmp_path: Path) -> None:
-    (tmp_path / "over.yaml").write_text("models: {embedded: {max_tokens: 100}}\nreplicates: 1\n")
+    (tmp_path / "over.yaml").write_text("models: {embedded: {max_tokens: 170}}\nreplicates: 1\n")
     config = study_config.load(ROOT / "config/config.yaml", tmp_path / "over.yaml")
-    assert (config["models"]["embedded"]["max_tokens"], config["models"]["embedded"]["dialect"], config["replicates"]) == (100, "embedded", 1)
+    assert (config["models"]["embedded"]["max_tokens"], config["models"]["embedded"]["dialect"], config["replicates"]) == (170, "embedded", 1)

@@ -73,11 +73,11 @@ def test_a_config_file_that_is_missing_is_named(checkout: Checkout) -> None:
 
 
 def test_a_prompt_that_leaves_no_room_is_refused_before_the_weights_are_loaded(checkout: Checkout) -> None:
-    checkout.edit_config(put("models.embedded.max_tokens", 1_000_000))
+    checkout.edit_config(put("models.embedded.max_tokens", 2040))
     run = checkout.snakemake(TRACES, check=False)
     refused(
         run,
-        r"item chains/00000: models.embedded.max_tokens: prompt of \d+ tokens and max_tokens 1000000 exceed the context; "
+        r"item chains/00000: models.embedded.max_tokens: prompt of \d+ tokens and max_tokens 2040 exceed the context; "
         r"allowed: together at most \d+ tokens, so that 64 are left for a forced answer",
     )
     assert not (checkout.folder / TRACES).exists()
@@ -99,7 +99,7 @@ def lines(*items: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (lines({**ITEM, "answer": "C"}), "mine.jsonl: items: no usable row among 1, most often because: its answer is none of its options; .*"),
+        (lines({**ITEM, "answer": "C"}), "mine.jsonl: items: no usable row among 1, most often because: its answer is none of its options .*"),
         (lines(ITEM, ITEM), "mine.jsonl: id: 'mine/1' stands in rows 1 and 2; allowed: each id once"),
         (lines({"id": 1, "question": "Which?", "options": ["x", "y"]}), r"mine.jsonl: column 'answer': missing; allowed: .*"),
         ("{not JSON", r"mine.jsonl: file: cannot be read \(.*\); allowed: .*"),

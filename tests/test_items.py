@@ -119,7 +119,9 @@ def test_unusable_rows_are_left_out_with_a_reason(tmp_path, suffix, change, reas
 @pytest.mark.parametrize(("change", "reason"), UNUSABLE)
 def test_a_source_without_usable_rows_is_refused(tmp_path, change, reason):
     rows = [{**GOOD[0], **change, "id": k} for k in range(3)]
-    refused(save(rows, tmp_path / "a.jsonl"), f"items: no usable row among 3, most often because: {reason}; allowed: at least 1")
+    refused(
+        save(rows, tmp_path / "a.jsonl"), f"items: no usable row among 3, most often because: {reason} \\(3 excluded: row 1 .+; allowed: at least 1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,8 @@ def test_bad_ids_are_refused(tmp_path, suffix, change, message):
 def test_more_items_than_there_are_is_refused(tmp_path):
     path = save([*GOOD, {**GOOD[0], "id": "3", "answer": "Z"}], tmp_path / "a.jsonl")
     assert len(items.load(benchmark(path, n=2), 0)) == 2
-    message = r"benchmarks.toy.n: is 3, but the usable items of .*a.jsonl are 2 \(1 excluded\); allowed: at most 2, or null for all"
+    left_out = r"1 excluded: row 3 \(its answer is none of its options\)"
+    message = rf"benchmarks.toy.n: is 3, but the usable items of .*a.jsonl are 2 \({left_out}\); allowed: at most 2, or null for all"
     with pytest.raises(InputError, match=message):
         items.load(benchmark(path, n=3), 0)
 
@@ -380,3 +383,17 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("id,question,answer,answer\n1,q,2,3\n")
     refused(path, "column 'answer': is there twice", answer_kind="math")
+
+
+def test_what_was_left_out_can_be_read_even_if_too_few_items_are_left(tmp_path):
+    rows = [{**GOOD[0], "id": k, "answer": "A" if k < 2 else "Z"} for k in range(9)]
+    settings = {"benchmark": benchmark(save(rows, tmp_path / "a.jsonl"), n=3), "seed": 0}
+    files = [str(tmp_path / f"toy{ending}.parquet") for ending in ("", ".excluded", ".tests")]
+    reason = "its answer is none of its options"
+    with pytest.raises(InputError) as caught:
+        items.run(*files, "unit", settings)
+    named = ", ".join(f"row {number} ({reason})" for number in range(3, 8))
+    assert f"the usable items of {tmp_path}/a.jsonl are 2 (7 excluded: {named}, ...); all of them: {tmp_path}/toy.excluded.csv;" in str(caught.value)
+    assert pl.read_csv(tmp_path / "toy.excluded.csv").rows() == [(number, f"toy/{number - 1}", reason) for number in range(3, 10)]
+    items.run(*files, "unit", {**settings, "benchmark": {**settings["benchmark"], "n": 2}})
+    assert not (tmp_path / "toy.excluded.csv").exists()

@@ -333,7 +333,7 @@ def test_a_judge_that_cannot_judge_is_refused(given, message):
 def test_a_judge_changes_what_it_grades_and_nothing_else():
     def settings(**judge: Any) -> dict[str, Any]:
         benchmarks = {name: {"loader": "chains", "answer_kind": "math", "n": 6, "grader": name} for name in ("rules", "judge")}
-        return study_config.validate(small_config(benchmarks=benchmarks, judge={"model": ENTRY, **judge}), "judged")
+        return study_config.validate(small_config(benchmarks=benchmarks, judge={"model": ENTRY, "max_tokens": 1000, **judge}), "judged")
 
     first, second = settings(), settings(max_tokens=100)
     elsewhere = settings(model={**ENTRY, "engine": "server", "dtype": "float32", "machine": {"url": "http://a:1"}})

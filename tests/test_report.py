@@ -413,6 +413,7 @@ def _minimal() -> dict:
         "comparisons": [],
         "replicates": 1,
         "repeats": "1",
+        "warnings": [],
         "readouts": {"low_mass": 0.5},
         "continuations": {"max_tokens": 8},
         "programs": None,
@@ -424,3 +425,9 @@ def _minimal() -> dict:
         "tools": {},
         "questions": {},
     }
+
+
+def test_doubts_about_the_config_come_first():
+    page = report.render({**_minimal(), "study": "s", "warnings": ["horizons: 256 beyond <max_tokens>"]})
+    assert page.index("horizons: 256 beyond &lt;max_tokens&gt;") < page.index('id="answer"')
+    assert 'id="warnings"' not in report.render({**_minimal(), "study": "s"})

@@ -90,7 +90,7 @@ def test_jobs_that_fail_are_cancelled_or_run_out_of_time_lose_no_finished_trace(
 
     def break_one(config: dict[str, Any]) -> None:
         config["benchmarks"]["chains"]["n"], config["benchmarks"]["free"]["n"] = SIZES[HIGH], SIZES[LOW]
-        config["models"]["broken"] = {**config["models"]["embedded"], "max_tokens": 1_000_000}
+        config["models"]["broken"] = {**config["models"]["embedded"], "max_tokens": 2040}
 
     checkout.edit_config(break_one)
     slow = ["--retries", "0", "--set-resources", "generate_traces:runtime=1", "generate_traces:batch=1"]

@@ -19,6 +19,19 @@ from midtrace.seeds import stable_hash
 MAX_OPTIONS = 10
 
 
+NAMED = 5  # excluded rows that a message names
+
+
+class TooFewItemsError(InputError):
+    """A source without the items that are asked for. ``excluded`` are its rows that are none (:class:`midtrace.tables.Excluded`)."""
+
+    def __init__(self, where: object, field: str, problem: str, allowed: str, excluded: list[dict[str, Any]]):
+        named = ", ".join(f"row {row['row']} ({row['reason']})" for row in excluded[:NAMED])
+        more = ", ..." if len(excluded) > NAMED else ""
+        super().__init__(where, field, f"{problem} ({len(excluded)} excluded: {named}{more})" if excluded else problem, allowed)
+        self.excluded, self.allowed = tables.frame_of(excluded, tables.Excluded), allowed
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """The items that a study draws, and what became of the rest of the source.
@@ -51,7 +64,17 @@ def run(items: str | Path, excluded: str | Path, tests: str | Path, study: str, 
         See :func:`midtrace.config.items_settings`.
     """
     entry = settings["benchmark"]
-    found = gather(entry, settings["seed"])
+    # What was left out can be read even if nothing comes of it: Snakemake removes the outputs of a job that fails, and this is none.
+    left_out = Path(excluded).with_suffix(".csv")
+    try:
+        found = gather(entry, settings["seed"])
+    except TooFewItemsError as error:
+        if error.excluded.is_empty():
+            raise
+        with tables.whole(left_out) as temporary:
+            error.excluded.write_csv(temporary)
+        raise InputError(error.where, error.field, f"{error.problem}; all of them: {left_out}", error.allowed) from None
+    left_out.unlink(missing_ok=True)
     meta = tables.metadata("items", study, settings, source=found.facts)
     drawn = revised(found.items, items) if settings.get("view") == "revised" else found.items
     tables.write(found.excluded, excluded, tables.Excluded, meta, expect_rows=False)
@@ -90,15 +113,15 @@ def gather(benchmark: Mapping[str, Any], seed: int) -> Benchmark:
     if not items:
         most = Counter(row["reason"] for row in excluded).most_common(1)
         why = f"no usable row among {len(excluded)}, most often because: {most[0][0]}" if most else "none"
-        raise InputError(benchmark["path"], "items", why, "at least 1")
+        raise TooFewItemsError(benchmark["path"], "items", why, "at least 1", excluded)
     if loader.shuffled if benchmark["shuffle"] is None else benchmark["shuffle"]:
         for item in items:
             shuffle(item)
     usable = tables.frame_of(items, tables.Items)
     if benchmark["n"] is not None and benchmark["n"] > len(usable):
-        left_out = f" ({len(excluded)} excluded)" if excluded else ""
-        problem = f"is {benchmark['n']}, but the usable items of {benchmark['path']} are {len(usable)}{left_out}"
-        raise InputError("config", f"benchmarks.{benchmark['name']}.n", problem, f"at most {len(usable)}, or null for all")
+        problem = f"is {benchmark['n']}, but the usable items of {benchmark['path']} are {len(usable)}"
+        allowed = f"at most {len(usable)}, or null for all"
+        raise TooFewItemsError("config", f"benchmarks.{benchmark['name']}.n", problem, allowed, excluded)
     drawn = draw(usable, benchmark["n"], seed, benchmark["strata"])
     return Benchmark(drawn, tables.frame_of(excluded, tables.Excluded), _facts(n_rows, usable, drawn, excluded))
 

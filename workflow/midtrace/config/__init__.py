@@ -6,8 +6,9 @@ from typing import Any
 import yaml
 
 from midtrace import wording
-from midtrace.config import interruptions
+from midtrace.config import interruptions, plausibility
 from midtrace.config.checks import check
+from midtrace.config.plausibility import warnings
 from midtrace.config.reading import conform, read_yaml, schema
 from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, read_contexts, replicates, selected
 from midtrace.config.settings import (
@@ -70,6 +71,7 @@ __all__ = [
     "selected",
     "traces_settings",
     "validate",
+    "warnings",
 ]
 
 
@@ -113,4 +115,5 @@ def validate(config: Any, where: object) -> dict[str, Any]:
     config = interruptions.with_wordings(config, where)
     check(config, where)
     interruptions.check(config, where)
+    plausibility.check(config, where)
     return config

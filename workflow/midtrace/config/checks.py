@@ -13,7 +13,7 @@ from midtrace.config.selection import all_arms, selected
 from midtrace.dialects import DIALECTS
 from midtrace.engines import ENGINES, MACHINE
 from midtrace.errors import InputError
-from midtrace.loaders import LOADERS, sources
+from midtrace.loaders import LOADERS, Loader, sources
 
 SIDECARS = (".excluded", ".tests")  # items/{benchmark}.excluded.parquet and so on
 LINES = (sources.LINES,)
@@ -199,6 +199,7 @@ def _check_benchmark(name: str, benchmark: Mapping[str, Any], where: object) -> 
     sources.check(benchmark["path"], benchmark["revision"], where, field, LINES if loader.streamed else sources.SUFFIXES, loader.address)
     if loader.name == "interrupt_updates" and kind == "code":
         sources.check(benchmark["tests"]["path"], benchmark["tests"]["revision"], where, f"{field}.tests", LINES, LOADERS["livecodebench"].address)
+    _check_columns(loader, benchmark, where, field)
     if loader.shuffled and benchmark["shuffle"] is False:
         raise InputError(where, f"{field}.shuffle", f"is false, but loader {loader.name!r} reads the right option first", "true or null")
     _check_window(benchmark, where, field)
@@ -208,6 +209,20 @@ def _check_benchmark(name: str, benchmark: Mapping[str, Any], where: object) -> 
             raise InputError(
                 where, f"{field}.{key}", f"is given, but loader {loader.name!r} does not use it", f"a loader that does: {', '.join(used)}"
             )
+
+
+def _check_columns(loader: Loader, benchmark: Mapping[str, Any], where: object, field: str) -> None:
+    """Refuse a file here that lacks a column that is read from it, or that ``columns`` names."""
+    if sources.is_remote(benchmark["path"]):
+        return
+    named = {name: key for key, name in benchmark["columns"].items() if name != key} if loader.name == "file" else {}
+    missing = sources.lacks(benchmark["path"], [*loader.columns(benchmark), *named])
+    if missing:
+        column, names = missing
+        if loader.name == "file":
+            key = next((key for key, name in benchmark["columns"].items() if name == column), column)
+            raise InputError(where, f"{field}.columns.{key}", f"{column!r} is no column of {benchmark['path']}", names)
+        raise InputError(where, f"{field}.path", f"{benchmark['path']} has no column {column!r}", names)
 
 
 def _check_judge(config: Mapping[str, Any], where: object) -> None:

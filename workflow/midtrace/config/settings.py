@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from midtrace import wording
+from midtrace.config.plausibility import warnings
 from midtrace.config.selection import all_arms, arms, choice_benchmarks, context_arms, partners, replicates, selected
 from midtrace.errors import InputError
 from midtrace.loaders import sources
@@ -267,6 +268,7 @@ def report_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         "arms": {name: config["arms"][name] for name in all_arms(config)},
         "replicates": sorted({replicates(config, name) for name in selected(config, "benchmarks")}),
         "readouts": config["readouts"],
+        "warnings": warnings(config),
         "continuations": config["continuations"],
         "programs": code_settings(config),
     }

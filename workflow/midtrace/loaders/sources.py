@@ -2,21 +2,23 @@
 
 import glob
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 import polars.selectors as cs
 
 from midtrace.errors import FILL_IN, InputError
 
+T = TypeVar("T")
 REMOTE = "hf://datasets/"
 LINES = ".jsonl"
 # Types are not guessed from the first rows: in CSV, "007" and "true" stay the texts that they are. JSON Lines are read by :func:`decode`.
 READERS: dict[str, Callable[[Any], pl.DataFrame]] = {".parquet": pl.read_parquet, ".csv": partial(pl.read_csv, infer_schema=False)}
 SUFFIXES = (".parquet", LINES, ".csv")
+ROWS = 1000  # of a JSON Lines file are looked at for its columns before anything runs
 TABLE = "a Parquet, JSON Lines or CSV file"
 REMEDY = "a source that can be reached: for a gated one accept its terms and set HF_TOKEN; without a connection give the path of a downloaded file"
 
@@ -66,6 +68,39 @@ def pinned(path: str, revision: str | None) -> str:
     """An hf:// path at a revision."""
     owner, name, file = path.removeprefix(REMOTE).split("/", 2)
     return f"{REMOTE}{owner}/{name}@{revision}/{file}"
+
+
+def lacks(path: str, columns: Iterable[str]) -> tuple[str, list[str]] | None:
+    """The first of these columns that files here do not have, and those that they have; None if they have all, or too much would have to be read.
+
+    Of Parquet and CSV the names are read, of JSON Lines rows until all columns were seen, at most :data:`ROWS`. Files that cannot be read are left to
+    :func:`rows`.
+    """
+    wanted = list(columns)
+    for file in files(path):
+        try:
+            names = _names(file, wanted)
+        except Exception:  # each reader has its own kinds
+            names = None
+        absent = [column for column in wanted if names is not None and column not in names]
+        if names is not None and absent:
+            return absent[0], names
+    return None
+
+
+def _names(file: Path, wanted: Iterable[str]) -> list[str] | None:
+    if file.suffix == ".parquet":
+        return list(_open(pl.read_parquet_schema, file).keys())
+    if file.suffix == ".csv":
+        return _open(partial(pl.read_csv, n_rows=0, infer_schema=False), file).columns
+    names: dict[str, None] = {}
+    for number, (_, row) in enumerate(_objects(file)):
+        if number == ROWS or row is None:
+            return None
+        names |= dict.fromkeys(row)
+        if all(column in names for column in wanted):
+            break
+    return list(names) or None
 
 
 class Written(str):
@@ -140,7 +175,7 @@ def _rows_of_tables(path: str, revision: str | None, columns: Mapping[str, tuple
         yield from frame.with_columns(cs.by_dtype(pl.Float32).cast(pl.String)).iter_rows(named=True)
 
 
-def _open(read: Callable[[Any], pl.DataFrame], file: Path) -> pl.DataFrame:
+def _open(read: Callable[[Any], T], file: Path) -> T:
     """A file here, by its handle: a reader takes some names for patterns."""
     with file.open("rb") as handle:
         return read(handle)

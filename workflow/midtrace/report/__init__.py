@@ -152,6 +152,7 @@ def gather(
         "replicates": settings["replicates"][-1],
         "repeats": " or ".join(map(str, settings["replicates"])),
         "readouts": settings["readouts"],
+        "warnings": settings["warnings"],
         "continuations": settings["continuations"],
         "programs": settings["programs"],
         "inference": analysis["inference"],
