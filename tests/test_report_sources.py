@@ -36,6 +36,15 @@ def test_most_is_said_only_where_the_interval_lies_above_one_half(contrast, shar
     assert said in sources.dominance(rows)
 
 
+def test_outcomes_by_continuation_are_spoken_of_only_where_there_is_no_probe():
+    rows = [(name, readout, *values) for readout in ("terminal", "terminal_continuation") for name, values in CLEAR.items()]
+    assert sources.dominance(table(rows)).count("under") == 0 and sources.dominance(table(rows)).startswith("Under Y earlier")
+    assert sources.dominance(table(rows[2:])).startswith("Under Y by continuation earlier")
+
+
+CLEAR = {"contrast": (0.5, 0.4, 0.6), "finishing_share": (0.9, 0.8, 1.0)}
+
+
 def bound_rows(low, high, tipping, final=(0.0, -0.1, 0.1)):
     values = {"lowest": low, "highest": high, "final": final}
     rows = [("contrast", None, *value, {"reading": name}) for name, value in values.items()]

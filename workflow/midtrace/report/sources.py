@@ -50,6 +50,12 @@ def answers(own: Mapping[str, pl.DataFrame], treatment: str, reference: str, hor
     return {name: text for name, text in found.items() if text}
 
 
+def shown(rows: pl.DataFrame) -> list[str]:
+    """Outcomes to speak of: Y and Y_sym by the probe where there is one, else both by continuation."""
+    present = [name for name in NAMES if (rows["readout"] == name).any()]
+    return [name for name in present if not name.endswith("_continuation")] or present
+
+
 def percent(estimate: Estimate) -> str:
     """A share with its interval, e.g. ``88% [77, 100]``."""
     text = f"{number(100 * estimate.value, 0)}%"
@@ -65,8 +71,8 @@ def share_of(rows: pl.DataFrame, readout: str) -> tuple[Estimate | None, Estimat
 def dominance(rows: pl.DataFrame) -> str:
     """Whether most of the difference is earlier completion, under each outcome."""
     said = []
-    for readout, name in NAMES.items():
-        contrast, share = share_of(rows, readout)
+    for readout in shown(rows):
+        name, (contrast, share) = NAMES[readout], share_of(rows, readout)
         if contrast is None:
             continue
         if contrast.direction not in ("higher", "lower") or share is None:
@@ -179,7 +185,7 @@ def claim(found: pl.DataFrame, settings: Mapping[str, Any]) -> list[str]:
     several = len(settings["models"]) * len(settings["benchmarks"]) > 1
     at = found.filter(pl.col("horizon") == declared["horizon"])
     said = []
-    for readout, name in NAMES.items():
+    for readout in shown(at):
         parts = []
         for model in settings["models"]:
             for benchmark in settings["benchmarks"]:
@@ -193,12 +199,12 @@ def claim(found: pl.DataFrame, settings: Mapping[str, Any]) -> list[str]:
         tested = one(at, estimand="dominant_in_all_p", readout=readout)
         if not parts:
             continue
-        whole = f"Most of the advantage at {declared['horizon']} tokens is earlier completion (under {name}): {'; '.join(parts)}."
+        whole = f"Most of the advantage at {declared['horizon']} tokens is earlier completion (under {NAMES[readout]}): {'; '.join(parts)}."
         if tested is None:
             verdict = " All at once: not tested, since not every comparison could be."
         else:
-            shown = "shown" if tested.value < 1 - level else "not shown"
-            verdict = f" That it contributes, and more than the pairs that both still think, in all of them: {shown} ({p_value(tested.value)})."
+            word = "shown" if tested.value < 1 - level else "not shown"
+            verdict = f" That it contributes, and more than the pairs that both still think, in all of them: {word} ({p_value(tested.value)})."
         said.append(whole + verdict)
     return said
 
