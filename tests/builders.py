@@ -54,6 +54,7 @@ def trace(item_id: str = "toy/1", arm: str = "low", replicate: int = 0, **values
         "output_ids": [512, *range(20, 30), 513, 40, 2],
         "reasoning_start": 1,
         "n_reasoning": 10,
+        "format_after": [],
         "status": "terminated",
         "problem": None,
         "finish_reason": "stop",

@@ -180,6 +180,7 @@ def _trace(item: dict[str, Any], arm: str, replicate: int) -> dict[str, Any]:
         "output_ids": [512, *[7] * n, *([] if status == "truncated" else [513, 9])],
         "reasoning_start": 1,
         "n_reasoning": n,
+        "format_after": [],
         "status": status,
         "problem": None,
         "finish_reason": "length" if status == "truncated" else "stop",

@@ -63,7 +63,8 @@ def made(tmp_path_factory) -> SimpleNamespace:
     rows = [
         {
             "trace_id": f"embedded/{item}/low/r0", "model": "embedded", "item_id": item, "arm": "low", "replicate": 0, "seed": 1, "prompt_ids": [1],
-            "output_ids": [2], "reasoning_start": 0, "n_reasoning": 0, "status": "terminated", "problem": None, "finish_reason": "stop",
+            "output_ids": [2], "reasoning_start": 0, "n_reasoning": 0, "format_after": [], "status": "terminated", "problem": None,
+            "finish_reason": "stop",
             "answer_text": text, "drift_at": None, "token_exact": True,
         }
         for item, text in zip(sorted(tables.read(paths.items, tables.Items)["item_id"]), ANSWERS.values(), strict=True)

@@ -98,7 +98,7 @@ def test_markers_spelled_by_ordinary_tokens_are_not_markers(tokenizer):
 def test_real_ids_of_qwen3(qwen3):
     assert dialects.token_id(qwen3, "<think>") == 151667
     assert dialects.token_id(qwen3, "</think>") == 151668
-    assert dialects.stop_ids(qwen3, QWEN3) == [151645]
+    assert dialects.stop_ids(qwen3, QWEN3) == [151645, 151643]
 
 
 def test_unknown_dialect_and_foreign_vocabulary_are_one_clear_line(tokenizer):

@@ -29,7 +29,7 @@ def test_ids_of_the_markers(vocabulary):
     assert dialects.opening_ids(gptoss, dialects.GPT_OSS) == [CHANNEL, ANALYSIS, MESSAGE]
     assert prompts.closing_ids(dialects.GPT_OSS, "", gptoss) == [END, START, ASSISTANT, CHANNEL, FINAL, MESSAGE]
     assert prompts.closing_ids(dialects.QWEN3, "", qwen3) == [198, CLOSE, 271]
-    assert dialects.stop_ids(gptoss, dialects.GPT_OSS) == [RETURN, CALL]
+    assert dialects.stop_ids(gptoss, dialects.GPT_OSS) == [RETURN, CALL, 199999]
     assert encode(gptoss, "<|constrain|>") == [CONSTRAIN]
 
 
@@ -240,7 +240,6 @@ def test_harmony_is_split_by_ids(vocabulary):
 
 
 MALFORMED = {
-    "several analysis messages": ([*A, 1, END, START, ASSISTANT, *A, 2, END, *F, 3, RETURN], (3, 8), [3], "analysis, analysis, final"),
     "a commentary channel": (
         [*A, 1, END, START, ASSISTANT, CHANNEL, 12606, 815, MESSAGE, 2, END, *F, 3, RETURN],
         (3, 1),
@@ -260,6 +259,81 @@ MALFORMED = {
     "the channel in other tokens": ([CHANNEL, 8878, 10311, MESSAGE, 1, END, *F, 3, RETURN], (0, 0), [3], "final"),
     "nothing": ([], (0, 0), [], "are: none"),
 }
+
+
+AGAIN = [END, START, ASSISTANT, *A]
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [  # (status, reasoning, after how many of its tokens the headers stand, answer)
+        ([*A, 11, 12, *AGAIN, 13, END, *F, 3, RETURN], ("terminated", [11, 12, 13], [2] * 6, [3])),
+        ([*A, 11, *AGAIN, 12, *AGAIN, 13, 14, END, *F, 3, 4], ("terminated", [11, 12, 13, 14], [1] * 6 + [2] * 6, [3, 4])),
+        ([*A, *AGAIN, 11, END, *F, 3, RETURN], ("terminated", [11], [0] * 6, [3])),  # an empty first message
+        ([*A, 11, *AGAIN, END, *F, 3, RETURN], ("terminated", [11], [1] * 6, [3])),  # an empty last one
+        ([*A, 11, *AGAIN, 12], ("truncated", [11, 12], [1] * 6, [])),
+        *[([*A, 11, 12, *AGAIN[:n]], ("truncated", [11, 12], [], [])) for n in range(6)],  # the cap falls into the header
+    ],
+)
+def test_several_analysis_messages_are_one_reasoning(vocabulary, ids, expected):
+    status, reasoning, format_after, answer = expected
+    found = dialects.split(ids, vocabulary("gptoss"), "gpt_oss")
+    assert (found.status, found.problem, found.n_reasoning, found.answer_ids) == (status, None, len(reasoning), answer)
+    assert (found.start, found.format_after) == (3, format_after)
+    trace = {"output_ids": ids, "reasoning_start": found.start, "n_reasoning": found.n_reasoning, "format_after": format_after}
+    assert replay.reasoning_ids(trace) == reasoning
+    for n in range(len(reasoning) + 1):
+        prefix = replay.prefix_ids([9], ids, found.start, n, found.format_after)
+        assert prefix == [9, *ids[: replay.prefix_end(trace, n)]]
+        # A prefix ends with its n-th reasoning token and holds whole headers only, so that a forced close may follow.
+        assert n == 0 or prefix[-1] == reasoning[n - 1]
+        closed = dialects.split([*prefix[1:], END, *F, 3, RETURN], vocabulary("gptoss"), "gpt_oss")
+        assert (closed.status, closed.n_reasoning) == ("terminated", n)
+    with pytest.raises(ValueError, match="cannot keep"):
+        replay.prefix_ids([], ids[:-1] if status == "truncated" and not format_after else ids, found.start, len(ids), found.format_after)
+
+
+def test_an_answer_in_harmony_ends_at_the_first_of_all_ends(vocabulary):
+    tokenizer = vocabulary("gptoss")
+    head, endoftext = [*A, 1, END, *F], 199999
+    for ids, status, answer in (
+        ([*head, 3, RETURN, *A, 4, END, *F, 5, RETURN], "terminated", [3]),
+        ([*head, 3, endoftext, 5, RETURN], "terminated", [3]),
+        ([*head, 3, START, ASSISTANT, CHANNEL, FINAL, MESSAGE, 5, RETURN], "malformed", [3, START, ASSISTANT, CHANNEL, FINAL, MESSAGE, 5]),
+        ([*A, 1, endoftext, END, *F, 3, RETURN], "malformed", []),
+    ):
+        found = dialects.split(ids, tokenizer, "gpt_oss")
+        assert (found.status, found.answer_ids) == (status, answer)
+    for marker in (START, END, MESSAGE, CHANNEL, RETURN, CALL, endoftext):
+        assert dialects.answer_part([3, 4, marker, 5], tokenizer, dialects.GPT_OSS) == [3, 4]
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_2507", "nemotron3", "prefill"])
+@pytest.mark.parametrize("end", ["<|im_end|>", "<|endoftext|>", "<|im_start|>"])
+def test_an_answer_ends_at_the_first_of_all_ends(vocabulary, name, end):
+    tokenizer, dialect = vocabulary("qwen3"), dialects.get(name)
+    opening = dialects.opening_ids(tokenizer, dialect)
+    close = prompts.plain_ids("</think>", tokenizer) if dialect.spelled else [CLOSE]
+    say = {letter: encode(tokenizer, f"\n\nAnswer: {letter}") for letter in "BC"}
+    rest = [*encode(tokenizer, end), *say["B"], IM_END]
+    found = dialects.split([*opening, 11, 12, *close, *say["C"], *rest], tokenizer, name)
+    assert (found.status, found.answer_ids) == ("terminated", say["C"])
+    assert dialects.answer_part([*say["C"], *rest], tokenizer, dialect) == say["C"]
+    # A second closing behind the end changes nothing; an end inside the reasoning leaves no answer to grade.
+    assert dialects.split([*opening, 11, *close, *say["C"], *encode(tokenizer, end), *close, *say["B"]], tokenizer, name) == replace(
+        found, n_reasoning=1
+    )
+    broken = dialects.split([*opening, 11, *encode(tokenizer, end), 12, *close, *say["B"], IM_END], tokenizer, name)
+    assert (broken.status, broken.n_reasoning, broken.answer_ids) == ("malformed", 1, [])
+
+
+def test_ends_that_the_generation_settings_list(vocabulary):
+    from copy import deepcopy
+
+    tokenizer = deepcopy(vocabulary("qwen3"))
+    tokenizer.generation_ends = [IM_END, 777]
+    assert dialects.stop_ids(tokenizer, dialects.QWEN3) == [IM_END, 151643, 777]
+    assert dialects.split([THINK, 1, CLOSE, 2, 777, 3, IM_END], tokenizer, "qwen3").answer_ids == [2]
 
 
 @pytest.mark.parametrize("shape", MALFORMED)

@@ -8,6 +8,7 @@ from midtrace import dialects, tables
 from midtrace.engines import GREEDY, Engine, GenerateRequest, Sampling
 from midtrace.logs import batches
 from midtrace.probe import Inputs, contexts_of
+from midtrace.replay import prefix_end
 from midtrace.seeds import continuation_seed
 from midtrace.shard import WHOLE, Shard
 from midtrace.vocabulary import require_context
@@ -131,13 +132,13 @@ def _request(inputs: Inputs, entry: tuple, settings: Mapping[str, Any]) -> Gener
     origin, trace = settings["replay"]["traces"], inputs.traces[name]
     seed = continuation_seed(origin["seed"], trace["item_id"], trace["replicate"], (mode, cut_id))
     # What the run itself could still have said; nothing, at the end of a truncated one.
-    return GenerateRequest(tuple(trunk), inputs.model["max_tokens"] - trace["reasoning_start"] - n_tokens, seed)
+    return GenerateRequest(tuple(trunk), inputs.model["max_tokens"] - prefix_end(trace, n_tokens), seed)
 
 
 def _text(inputs: Inputs, name: str, cut: Mapping[str, Any], mode: str, ids: Sequence[int], stem: str) -> str:
     if mode == "answer":
-        return stem + inputs.tokenizer.decode(list(ids), skip_special_tokens=True)
+        return stem + inputs.tokenizer.decode(dialects.answer_part(ids, inputs.tokenizer, inputs.dialect), skip_special_tokens=True)
     trace = inputs.traces[name]
-    kept = trace["output_ids"][: trace["reasoning_start"] + cut["n_tokens"]]
+    kept = trace["output_ids"][: prefix_end(trace, cut["n_tokens"])]
     answer = dialects.split([*kept, *ids], inputs.tokenizer, inputs.dialect).answer_ids
     return inputs.tokenizer.decode(answer, skip_special_tokens=True)

@@ -11,6 +11,7 @@ from midtrace import dialects, prompts, tables
 from midtrace.engines import Engine, ScoreRequest
 from midtrace.logs import batches
 from midtrace.probe import read, spellings
+from midtrace.replay import reasoning_ids
 from midtrace.seeds import stable_hash
 from midtrace.vocabulary import load_tokenizer, tokenizer_hash
 
@@ -122,7 +123,7 @@ def constructed(
 
     A run without reasoning has none of them: they would all be the empty prefix.
     """
-    reasoning = own["output_ids"][own["reasoning_start"] : own["reasoning_start"] + own["n_reasoning"]]
+    reasoning = reasoning_ids(own)
     if not reasoning:
         return
     rng = random.Random(stable_hash("prefix controls", seed, own["item_id"]))
@@ -131,7 +132,7 @@ def constructed(
     yield "prefix_own", "whole", None, list(reasoning)
     yield "prefix_junk", "whole", None, [rng.choice(ordinary) for _ in reasoning]
     if other and other["n_reasoning"]:
-        yield "prefix_other_item", "whole", None, other["output_ids"][other["reasoning_start"] : other["reasoning_start"] + other["n_reasoning"]]
+        yield "prefix_other_item", "whole", None, reasoning_ids(other)
     yield "prefix_shuffled", "whole", None, shuffled
 
 

@@ -7,11 +7,13 @@ as it should be is flagged: never guessed, never dropped.
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
 from midtrace.errors import InputError
 
+CALL = "<|call|>"  # ends a message to a tool, never an answer
 EARLY_STOP = "\n\nTime is up: stop thinking and answer now."
 
 
@@ -26,7 +28,7 @@ class Dialect:
     closing
         What closes the reasoning at a cut, from inside of it, up to where the answer starts.
     stop
-        Tokens that end the output.
+        Tokens that end the output. The first must be in the vocabulary; of the others those count that are.
     user, assistant
         Turn templates; ``assistant`` opens the turn that the model fills, with the opening marker where the prompt already holds it
         (``opening_in_prompt``; then ``reasoning_start`` is 0).
@@ -82,7 +84,7 @@ QWEN3 = Dialect(
     opening="<think>",
     closing_marker="</think>",
     closing="\n</think>\n\n",
-    stop=("<|im_end|>",),
+    stop=("<|im_end|>", "<|endoftext|>"),
     system="<|im_start|>system\n{text}<|im_end|>\n",
     user="<|im_start|>user\n{text}<|im_end|>\n",
     assistant="<|im_start|>assistant\n",
@@ -143,7 +145,7 @@ GPT_OSS = Dialect(
     opening="<|channel|>analysis<|message|>",
     closing_marker="<|end|>",
     closing="<|end|><|start|>assistant<|channel|>final<|message|>",
-    stop=("<|return|>", "<|call|>"),  # not <|end|>: it ends each message
+    stop=("<|return|>", CALL, "<|endoftext|>"),  # not <|end|>: it ends each message
     preamble=(
         "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06{date}\n\n"
         "Reasoning: {effort}\n\n# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|>"
@@ -174,13 +176,18 @@ def get(name: str) -> Dialect:
 
 @dataclass(frozen=True)
 class Reasoning:
-    """An output split by ids: ``output_ids[start : start + n_reasoning]`` is the reasoning."""
+    """An output split by ids: reasoning begins at ``output_ids[start]`` and is ``n_reasoning`` tokens long.
+
+    Between its tokens may stand format (``channels``: headers between several messages of reasoning). ``format_after`` has, for each token of
+    format, the number of reasoning tokens before it. Without any, the reasoning is ``output_ids[start : start + n_reasoning]``.
+    """
 
     start: int
     n_reasoning: int
     status: str
     answer_ids: list[int] = field(default_factory=list)
     problem: str | None = None
+    format_after: list[int] = field(default_factory=list)
 
 
 def token_id(tokenizer: Any, text: str) -> int:
@@ -194,8 +201,46 @@ def token_id(tokenizer: Any, text: str) -> int:
 
 
 def stop_ids(tokenizer: Any, dialect: Dialect) -> list[int]:
-    """Ids that end the output."""
-    return [token_id(tokenizer, text) for text in dialect.stop]
+    """Ids at which an engine stops: those of the dialect, the vocabulary's own end, and what the model's generation settings list."""
+    return list(_stop_ids(tokenizer, dialect))
+
+
+@lru_cache(maxsize=16)
+def _stop_ids(tokenizer: Any, dialect: Dialect) -> tuple[int, ...]:
+    first, *others = dialect.stop
+    known = [ids[0] for text in others if len(ids := tokenizer.encode(text, add_special_tokens=False)) == 1]
+    own = [tokenizer.eos_token_id, *getattr(tokenizer, "generation_ends", ())]
+    return tuple(dict.fromkeys([token_id(tokenizer, first), *known, *(i for i in own if i is not None)]))
+
+
+@lru_cache(maxsize=16)
+def ending_ids(tokenizer: Any, dialect: Dialect) -> frozenset[int]:
+    """Ids that end a turn of the model: those at which an engine stops, and the control tokens of the turn templates, which begin another."""
+    stops = {*_stop_ids(tokenizer, dialect)}
+    if dialect.channels:  # one turn is several messages: their markers are told apart by the grammar
+        return frozenset(stops)
+    templates = dialect.preamble + dialect.system + dialect.user + dialect.assistant
+    markers = {i for text in (dialect.opening, dialect.closing_marker) for i in tokenizer.encode(text, add_special_tokens=False)}
+    control = {i for i in tokenizer.encode(templates, add_special_tokens=False) if i in tokenizer.added_tokens_decoder}
+    return frozenset(stops | (control - markers))
+
+
+def answer_part(ids: Sequence[int], tokenizer: Any, dialect: Dialect) -> list[int]:
+    """What of an output that begins inside the answer is the answer: all before the first token that ends the turn or begins another."""
+    ends = {*ending_ids(tokenizer, dialect)}
+    if dialect.channels:
+        ends |= {token for text in (dialect.opening, dialect.closing) for token in _control(tokenizer.encode(text, add_special_tokens=False))}
+    return list(ids[: _first(ids, ends)])
+
+
+def _control(header: list[int]) -> set[int]:
+    """The markers of a header of a message; the names between them are words."""
+    return {header[0], header[-1], header[-3], *([header[1]] if len(header) > 3 else [])}
+
+
+def _first(ids: Sequence[int], tokens: set[int] | frozenset[int], start: int = 0) -> int:
+    """Index of the first of some tokens from ``start`` on; the length where there is none."""
+    return next((at for at in range(start, len(ids)) if ids[at] in tokens), len(ids))
 
 
 def opening_ids(tokenizer: Any, dialect: Dialect) -> list[int]:
@@ -219,16 +264,17 @@ def split(output_ids: Sequence[int], tokenizer: Any, dialect: Dialect | str) -> 
     -------
     Reasoning
         ``terminated`` if the reasoning was closed (with channels: and the final message begun), ``truncated`` if the output ended before,
-        ``malformed`` (with the problem named) if it has any other shape. The answer ids exclude the closing marker and the stop token; those
-        of a malformed output are everything after its first closing, for reading only.
+        ``malformed`` (with the problem named) if it has any other shape. The answer ids exclude the closing marker; those of a malformed output
+        are everything after its first closing, for reading only. The output ends before the first token that ends the turn or begins another
+        (:func:`ending_ids`): what follows it belongs to nothing.
     """
     dialect = get(dialect) if isinstance(dialect, str) else dialect
-    stops = set(stop_ids(tokenizer, dialect))
-    return (_split_channels if dialect.channels else _split_block)(list(output_ids), tokenizer, dialect, stops)
+    end = _first(output_ids, ending_ids(tokenizer, dialect))
+    return (_split_channels if dialect.channels else _split_block)(list(output_ids[:end]), tokenizer, dialect, list(output_ids[end : end + 1]))
 
 
-def _split_block(ids: list[int], tokenizer: Any, dialect: Dialect, stops: set[int]) -> Reasoning:
-    """One block between an opening and a closing marker, then the answer."""
+def _split_block(ids: list[int], tokenizer: Any, dialect: Dialect, ended: list[int]) -> Reasoning:
+    """One block between an opening and a closing marker, then the answer; ``ended`` holds the token that ended the output, if one did."""
     start, problem = 0, None
     opened = _find(ids, dialect.opening, tokenizer, dialect)
     if opened and opened[0] == 0:
@@ -239,11 +285,8 @@ def _split_block(ids: list[int], tokenizer: Any, dialect: Dialect, stops: set[in
     body = ids[start:]
     closed = _find(body, dialect.closing_marker, tokenizer, dialect)
     n_reasoning, answer = (closed[0], body[closed[1] :]) if closed else (len(body), [])
-    if not closed and body and body[-1] in stops:
-        n_reasoning -= 1
+    if not closed and ended:
         problem = problem or "the output stopped inside the reasoning"
-    if answer and answer[-1] in stops:
-        answer = answer[:-1]
     if closed and dialect.spelled and not tokenizer.decode(body[: closed[1]]).rstrip().endswith(dialect.closing_marker):
         problem = problem or "the closing marker shares a token with the answer"
     if problem is None and _find(body, dialect.opening, tokenizer, dialect):
@@ -271,24 +314,31 @@ def _find(ids: list[int], marker: str, tokenizer: Any, dialect: Dialect) -> tupl
     return bisect_right(ends, at), bisect_right(ends, at + len(marker) - 1) + 1
 
 
-def _split_channels(ids: list[int], tokenizer: Any, dialect: Dialect, stops: set[int]) -> Reasoning:
-    """Messages ``<|channel|>NAME<|message|>...<|end|><|start|>assistant<|channel|>...``; well-formed is one analysis, then one final message.
+def _split_channels(body: list[int], tokenizer: Any, dialect: Dialect, ended: list[int]) -> Reasoning:
+    """Messages ``<|channel|>NAME<|message|>...<|end|><|start|>assistant<|channel|>...``; well-formed are analysis messages, then one final.
 
-    The reasoning of a malformed output reaches from its first analysis message to the end of its last one.
+    The reasoning is the content of all analysis messages; the headers between them are format. That of a malformed output reaches from its
+    first analysis message to the end of its last one, with all between.
     """
     opening, closing = (tokenizer.encode(text, add_special_tokens=False) for text in (dialect.opening, dialect.closing))
     channel, message, end, start = opening[0], opening[-1], closing[0], closing[1]
-    stop = tokenizer.decode(ids[-1:]) if ids and ids[-1] in stops else ""
-    body = ids[:-1] if stop else ids
+    again = [*closing[: -len(opening)], *opening]  # from inside of one analysis message to inside of the next
+    stop = tokenizer.decode(ended)
     if body[: len(opening)] == opening:
         control = {channel, message, end, start}
-        first = next((k for k in range(len(opening), len(body)) if body[k] in control), len(body))
-        n_reasoning, rest = first - len(opening), body[first:]
+        first = _first(body, control, len(opening))
+        n_reasoning, format_after = first - len(opening), []
+        while body[first : first + len(again)] == again:
+            format_after += [n_reasoning] * len(again)
+            begin = first + len(again)
+            first = _first(body, control, begin)
+            n_reasoning += first - begin
+        rest = body[first:]
         answer = rest[len(closing) :]
-        if rest[: len(closing)] == closing and not control & set(answer) and stop in ("", dialect.stop[0]):
-            return Reasoning(len(opening), n_reasoning, "terminated", answer)
-        if rest == closing[: len(rest)] and len(rest) < len(closing) and not stop:
-            return Reasoning(len(opening), n_reasoning, "truncated")
+        if rest[: len(closing)] == closing and not control & set(answer) and stop != CALL:
+            return Reasoning(len(opening), n_reasoning, "terminated", answer, None, format_after)
+        if not stop and len(rest) < len(closing) and rest in (closing[: len(rest)], again[: len(rest)]):
+            return Reasoning(len(opening), n_reasoning, "truncated", [], None, format_after)
     names, analyses, finals = [], [], []
     for header, first, after in _messages(body, message, end, start):
         if header is None:
@@ -299,7 +349,7 @@ def _split_channels(ids: list[int], tokenizer: Any, dialect: Dialect, stops: set
             analyses.append((first, after))
         elif header[-2:] == closing[-3:-1]:
             finals.append(first)
-    problem = f"the messages are: {', '.join(names) or 'none'}" + (f"; ended by {stop}" if stop != dialect.stop[0] and stop else "")
+    problem = f"the messages are: {', '.join(names) or 'none'}" + (f"; ended by {stop}" if stop not in ("", dialect.stop[0]) else "")
     begin, until = (analyses[0][0], analyses[-1][1]) if analyses else (0, 0)
     return Reasoning(begin, until - begin, "malformed", body[finals[0] :] if finals else [], problem)
 

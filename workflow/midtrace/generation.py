@@ -103,6 +103,7 @@ def trace_row(
         "output_ids": ids,
         "reasoning_start": reasoning.start,
         "n_reasoning": reasoning.n_reasoning,
+        "format_after": reasoning.format_after,
         "status": reasoning.status,
         "problem": reasoning.problem,
         "finish_reason": generation.finish_reason,

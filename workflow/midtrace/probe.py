@@ -13,7 +13,7 @@ from midtrace import dialects, prompts, tables
 from midtrace.engines import Engine, ScoreRequest
 from midtrace.errors import InputError
 from midtrace.logs import batches
-from midtrace.replay import prefix_ids
+from midtrace.replay import prefix_end, prefix_of
 from midtrace.seeds import stable_hash
 from midtrace.shard import WHOLE, Shard
 from midtrace.vocabulary import load_tokenizer, require_context, tokenizer_hash
@@ -234,8 +234,8 @@ def rows(inputs: "Inputs", settings: Mapping[str, Any], batch: int, engine: Engi
             for context_arm, lengths in inputs.lengths(name).items():
                 prompt, trunk = inputs.trunk(name, context_arm, max(lengths))
                 jobs.append((name, context_arm, lengths))
-                base = len(prompt) + inputs.traces[name]["reasoning_start"]
-                requests.append(ScoreRequest(trunk, [base + n for n in lengths], inputs.suffix))
+                cuts = [len(prompt) + prefix_end(inputs.traces[name], n) for n in lengths]
+                requests.append(ScoreRequest(trunk, cuts, inputs.suffix))
         found = {
             (name, arm, n): row
             for (name, arm, lengths), array in zip(jobs, engine.score(requests, candidates), strict=True)
@@ -302,7 +302,7 @@ class Inputs:
     def longest(self) -> int:
         """Tokens of the longest prefix, closed."""
         ends = (
-            len(self.prompts[trace["item_id"], arm]) + trace["reasoning_start"] + lengths[-1]
+            len(self.prompts[trace["item_id"], arm]) + prefix_end(trace, lengths[-1])
             for trace in map(self.traces.__getitem__, self.cuts)
             for arm, lengths in self.lengths(trace["trace_id"]).items()
         )
@@ -312,4 +312,4 @@ class Inputs:
         """The context's prompt, and prompt plus the first ``n`` reasoning tokens, exactly as stored."""
         trace = self.traces[trace_id]
         prompt = self.prompts[trace["item_id"], context_arm]
-        return prompt, prefix_ids(prompt, trace["output_ids"], trace["reasoning_start"], n)
+        return prompt, prefix_of(trace, n, prompt)

@@ -13,7 +13,36 @@ import polars as pl
 from midtrace import tables
 
 
-def prefix_ids(prompt_ids: Sequence[int], output_ids: Sequence[int], start: int, n: int) -> list[int]:
+def end_of(start: int, n: int, format_after: Sequence[int] = ()) -> int:
+    """Index in the output ids after the first ``n`` reasoning tokens: those before the first, these, and the format between them.
+
+    Format that stands after the last of them is not kept: the reasoning may end there.
+    """
+    return start + n + sum(at < n for at in format_after)
+
+
+def prefix_end(trace: Mapping[str, Any], n: int) -> int:
+    """The same for a row of the traces table."""
+    return end_of(trace["reasoning_start"], n, trace.get("format_after") or ())
+
+
+def prefix_of(trace: Mapping[str, Any], n: int, prompt_ids: Sequence[int]) -> list[int]:
+    """:func:`prefix_ids` of a row of the traces table under a prompt."""
+    return prefix_ids(prompt_ids, trace["output_ids"], trace["reasoning_start"], n, trace.get("format_after") or ())
+
+
+def reasoning_ids(trace: Mapping[str, Any]) -> list[int]:
+    """The reasoning tokens of a trace, without the format between them."""
+    start, n, format_after = trace["reasoning_start"], trace["n_reasoning"], trace.get("format_after") or ()
+    return [trace["output_ids"][at] for at in positions(start, n, format_after)]
+
+
+def positions(start: int, n: int, format_after: Sequence[int] = ()) -> list[int]:
+    """Indices in the output ids of ``n`` reasoning tokens."""
+    return [end_of(start, k, format_after) - 1 for k in range(1, n + 1)] if format_after else list(range(start, start + n))
+
+
+def prefix_ids(prompt_ids: Sequence[int], output_ids: Sequence[int], start: int, n: int, format_after: Sequence[int] = ()) -> list[int]:
     """Prompt and output ids up to and including the first ``n`` reasoning tokens.
 
     Parameters
@@ -24,15 +53,19 @@ def prefix_ids(prompt_ids: Sequence[int], output_ids: Sequence[int], start: int,
         Index in ``output_ids`` of the first reasoning token.
     n
         Reasoning tokens to keep; 0 keeps none.
+    format_after
+        Of each token of format between reasoning tokens, how many of these stand before it (:class:`midtrace.dialects.Reasoning`). What stands
+        between kept tokens is kept.
 
     Raises
     ------
     ValueError
         If the output has no ``start + n`` tokens: a shorter prefix would be another cut, silently.
     """
-    if not 0 <= n <= len(output_ids) - start:
+    end = end_of(start, n, format_after)
+    if n < 0 or end > len(output_ids):
         raise ValueError(f"cannot keep {n} reasoning tokens from {start} on of {len(output_ids)} output tokens")
-    return [*prompt_ids, *output_ids[: start + n]]
+    return [*prompt_ids, *output_ids[:end]]
 
 
 def is_complete(status: str, n_reasoning: int, horizon: int) -> bool:
@@ -77,8 +110,8 @@ def cuts_of(
     length, drift_at = trace["n_reasoning"], trace["drift_at"]
 
     def row(cut: str, name: object, n: int, horizon: int | None = None, fraction: float | None = None, partner: str | None = None) -> dict[str, Any]:
-        end = trace["reasoning_start"] + n
-        if prefix_ids([], trace["output_ids"], trace["reasoning_start"], n) != trace["output_ids"][:end]:
+        end = prefix_end(trace, n)
+        if prefix_of(trace, n, []) != trace["output_ids"][:end]:
             raise AssertionError(f"{trace['trace_id']}: the replayed prefix differs from the stored ids")
         return {
             "trace_id": trace["trace_id"],

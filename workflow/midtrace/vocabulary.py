@@ -21,14 +21,27 @@ def require_commit(model: Mapping[str, Any]) -> None:
 
 
 def load_tokenizer(model: Mapping[str, Any]) -> Any:
-    """The Transformers tokenizer of a model entry."""
+    """The Transformers tokenizer of a model entry, with ``generation_ends``: ids at which the model's own settings end an output."""
     from transformers import AutoTokenizer
 
     require_commit(model)
     try:
-        return AutoTokenizer.from_pretrained(model["source"], revision=model.get("revision"))
+        tokenizer = AutoTokenizer.from_pretrained(model["source"], revision=model.get("revision"))
     except (OSError, ValueError) as error:
         raise InputError("config", field_of(model, "source"), f"no tokenizer in {model['source']!r} ({str(error).splitlines()[0]})") from None
+    tokenizer.generation_ends = _generation_ends(model)  # for midtrace.dialects.stop_ids
+    return tokenizer
+
+
+def _generation_ends(model: Mapping[str, Any]) -> list[int]:
+    """The ids that the model's generation settings list as ends of an output; a model may name several, or none."""
+    from transformers import GenerationConfig
+
+    try:
+        ends = GenerationConfig.from_pretrained(model["source"], revision=model.get("revision") or "main").eos_token_id
+    except (OSError, ValueError):
+        return []
+    return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
 
 
 def context_length(model: Mapping[str, Any]) -> int | None:
@@ -37,15 +50,24 @@ def context_length(model: Mapping[str, Any]) -> int | None:
     Raises
     ------
     InputError
-        If more is asked for than its configuration allows.
+        If more is asked for than its configuration allows, or it has none that can be read.
     """
-    from transformers import AutoConfig
-
-    own = getattr(AutoConfig.from_pretrained(model["source"], revision=model.get("revision")), "max_position_embeddings", None)
+    own = getattr(_configuration(model).get_text_config(), "max_position_embeddings", None)
     asked = model.get("context")
     if own and asked and asked > own:
         raise InputError("config", field_of(model, "context"), f"is {asked}", f"at most {own}, the model's own")
     return asked or own
+
+
+def _configuration(model: Mapping[str, Any]) -> Any:
+    """The Transformers configuration of a model entry; that of a multimodal one holds another for text."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(model["source"], revision=model.get("revision"))
+    except (OSError, ValueError, KeyError) as error:
+        problem = f"no configuration in {model['source']!r} ({' '.join(str(error).split())[:200]})"
+        raise InputError("config", field_of(model, "source"), problem, "a model that this Transformers knows") from None
 
 
 def require_context(model: Mapping[str, Any], what: str, tokens: int) -> None:

@@ -7,7 +7,8 @@
 ``walked``
     The cache grows from cut to cut and is copied at each; the closing is read on the copy. For layers that see a window or a chunk only.
 ``separate``
-    One forward per prefix, no cache. For recurrent layers, which go on from a state by one token at a time, and for whatever else.
+    One forward per prefix, no cache. For recurrent layers, which go on from a state by one token at a time, for prefixes so long that
+    their length decides the rotations (:mod:`midtrace.engines.positions`), and for whatever else.
 """
 
 import copy
@@ -22,7 +23,8 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from midtrace.engines import ScoreRequest
+from midtrace.engines import ScoreRequest, positions
+from midtrace.engines.positions import Scheme
 
 TOKENS = 4096  # per forward, padding included
 PAIRS = 2**24  # of a query and a key per forward: bounds the mask, and the scores of a kernel that keeps them
@@ -54,9 +56,22 @@ Way = Callable[[Any, Sequence[Tree], list[int]], Iterator[tuple[Read, np.ndarray
 
 
 @torch.inference_mode()
-def score(model: Any, requests: Sequence[ScoreRequest], candidates: Sequence[int], way: Way) -> list[np.ndarray]:
-    """Log-probabilities of ``candidates``: per request an array of shape (cuts, candidates), float32 (float64 for a float64 model)."""
-    found = dict(way(model, trees(requests), list(candidates)))
+def score(model: Any, requests: Sequence[ScoreRequest], candidates: Sequence[int], way: Way, schemes: Sequence[Scheme] = ()) -> list[np.ndarray]:
+    """Log-probabilities of ``candidates``: per request an array of shape (cuts, candidates), float32 (float64 for a float64 model).
+
+    Prefixes whose length decides the rotations (``schemes``) are read in forwards of their own, whatever the way of the others.
+    """
+    grown, limit = trees(requests), min((scheme.limit for scheme in schemes), default=math.inf)
+    found: dict[Read, np.ndarray] = {}
+    if schemes:
+        positions.forget(model)
+    within = [_part(tree, [branch for branch in tree.branches if branch.cut + len(branch.suffix) <= limit]) for tree in grown]
+    found |= way(model, [tree for tree in within if tree.branches], list(candidates))
+    for tree in grown:
+        for branch in tree.branches:
+            if branch.cut + len(branch.suffix) > limit:
+                positions.forget(model)
+                found |= separate(model, [Tree(tree.trunk, [branch])], list(candidates))
     return [np.stack([found[index, row] for row in range(len(request.cuts))]) for index, request in enumerate(requests)]
 
 
@@ -73,6 +88,11 @@ def trees(requests: Sequence[ScoreRequest]) -> list[Tree]:
     return grown
 
 
+def _part(tree: Tree, branches: list[Branch]) -> Tree:
+    """The tree of some of its branches: no longer than they need it."""
+    return tree if len(branches) == len(tree.branches) else Tree(tree.trunk[: max((branch.cut for branch in branches), default=0)], branches)
+
+
 def _branch(request: ScoreRequest, index: int, row: int) -> Branch:
     cut, suffix = request.cuts[row], list(request.suffix)
     if not suffix:  # nothing is closed: the last token of the prefix is read
@@ -80,11 +100,12 @@ def _branch(request: ScoreRequest, index: int, row: int) -> Branch:
     return Branch((index, row), cut, suffix)
 
 
-def way_of(model: Any) -> Way:
+def way_of(model: Any, schemes: Sequence[Scheme] = ()) -> Way:
     """The cheapest way that is exact for a model: by the kinds of its layers, then tried out on a few tokens.
 
     The trial finds what the configuration does not tell: positions or masks that an attention implementation takes no notice of. It reads
-    three prefixes, so it says nothing about windows longer than they are.
+    three prefixes, so it says nothing about windows longer than they are, nor about rotations that depend on the length: prefixes beyond the
+    limit of a scheme never go this way.
     """
     kinds = {type(layer) for layer in DynamicCache(config=model.config).layers}
     recurrent = model._is_stateful or not kinds <= {DynamicLayer, DynamicSlidingWindowLayer}
@@ -92,6 +113,10 @@ def way_of(model: Any) -> Way:
     vocabulary = model.config.get_text_config().vocab_size
     request = ScoreRequest([(7919 * k) % vocabulary for k in range(1, 41)], [6, 20, 40], [(104729 * k) % vocabulary for k in range(1, 4)])
     (reference,) = score(model, [request], range(vocabulary), separate)
+    if any(scheme.limit < max(map(len, request.prefixes())) for scheme in schemes):
+        return separate
+    if schemes:
+        positions.forget(model)
     for way in ways:
         (found,) = score(model, [request], range(vocabulary), way)
         distance = float(np.abs(np.exp(found) - np.exp(reference)).sum(-1).max() / 2)

@@ -152,8 +152,11 @@ def _verify(run: Run, dialect: dialects.Dialect, tokenizer: Any, where: str) -> 
 
 
 def _encode(run: Run, dialect: dialects.Dialect, tokenizer: Any) -> list[int]:
-    """Ids for a text: the markers as the dialect has them, everything else as the tokenizer encodes it."""
-    reasoning, answer = run.reasoning, run.text or ""
+    """Ids for a text: the markers as the dialect has them, everything else as the tokenizer encodes it.
+
+    As with ids, the output ends at the first token, here in words, that ends the turn or begins another.
+    """
+    reasoning, (answer, ended) = run.reasoning, _before_end(run.text or "", dialect, tokenizer)
     if reasoning is None:
         body = answer.lstrip().removeprefix(dialect.opening)
         reasoning, closed, answer = body.partition(dialect.closing_marker)
@@ -162,12 +165,17 @@ def _encode(run: Run, dialect: dialects.Dialect, tokenizer: Any) -> list[int]:
     ids = [] if dialect.opening_in_prompt else [dialects.token_id(tokenizer, dialect.opening)]
     ids += prompts.plain_ids(reasoning, tokenizer)
     if closed:
-        stops = [text for text in dialect.stop if answer.rstrip().endswith(text)]
-        ids += [dialects.token_id(tokenizer, dialect.closing_marker)]
-        ids += prompts.plain_ids(answer.rstrip().removesuffix(stops[0]) if stops else answer, tokenizer)
-        if run.finish_reason == "stop":
-            ids.append(dialects.stop_ids(tokenizer, dialect)[0])
+        ids += [dialects.token_id(tokenizer, dialect.closing_marker), *prompts.plain_ids(answer, tokenizer)]
+    if ended or (closed and run.finish_reason == "stop"):
+        ids.append(dialects.stop_ids(tokenizer, dialect)[0])
     return ids
+
+
+def _before_end(text: str, dialect: dialects.Dialect, tokenizer: Any) -> tuple[str, bool]:
+    """A text up to where an ending token stands in it, and whether one does."""
+    words = [tokenizer.decode([i]) for i in dialects.ending_ids(tokenizer, dialect)]
+    places = [text.find(word) for word in words if word and word in text]
+    return (text[: min(places)], True) if places else (text, False)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from midtrace.dialects import Dialect
 from midtrace.engines import Engine, GenerateRequest, Sampling, ScoreRequest
 from midtrace.errors import InputError
 from midtrace.logs import batches
-from midtrace.replay import cuts_of, prefix_ids, sentence_ends
+from midtrace.replay import cuts_of, positions, prefix_end, prefix_of, reasoning_ids, sentence_ends
 from midtrace.seeds import interruption_seed
 from midtrace.shard import WHOLE, Shard
 from midtrace.vocabulary import context_length, load_tokenizer, tokenizer_hash
@@ -74,7 +74,7 @@ def cuts_for(trace: Mapping[str, Any], cuts: Mapping[str, Sequence[float]], toke
     length = trace["n_reasoning"]
     sentences = {}
     if cuts["sentences"] and length:
-        ends = sentence_ends(trace["output_ids"][trace["reasoning_start"] : trace["reasoning_start"] + length], tokenizer)
+        ends = sentence_ends(reasoning_ids(trace), tokenizer)
         sentences = {fraction: min(ends, key=lambda end: abs(end - fraction * length)) for fraction in cuts["sentences"]}
     reached = [int(n) for n in cuts["tokens"] if n <= length]
     yield from cuts_of(trace, reached, cuts["fractions"], {}, sentences)
@@ -115,7 +115,8 @@ def split_continuation(
     whole = list(output_ids) if place == "turn" else [*kept, *inserted, *output_ids]
     found = dialects.split(whole, tokenizer, dialect)
     begin = found.start if place == "turn" else len(kept) + len(inserted)
-    return Continued(whole[begin : found.start + found.n_reasoning], found.answer_ids, found.status, found.problem)
+    added = [whole[at] for at in positions(found.start, found.n_reasoning, found.format_after) if at >= begin]
+    return Continued(added, found.answer_ids, found.status, found.problem)
 
 
 def content(ids: Sequence[int], tokenizer: Any) -> list[int]:
@@ -231,7 +232,7 @@ class Inputs:
             inserted = insertion_ids(intervention, item["update"], self.dialect, self.tokenizer, at_end)
             if not inserted:
                 raise InputError(trace_id, intervention["name"], "inserts no token in this vocabulary", "a text that does")
-            ids = [*prefix_ids(trace["prompt_ids"], trace["output_ids"], trace["reasoning_start"], cut["n_tokens"]), *inserted]
+            ids = [*prefix_of(trace, cut["n_tokens"], trace["prompt_ids"]), *inserted]
             limit = self.settings["max_tokens"] if self.context is None else min(self.settings["max_tokens"], self.context - len(ids))
             if limit < 1:
                 raise InputError(trace_id, "context", f"{len(ids)} tokens leave no room for an answer", f"less than {self.context}")
@@ -247,9 +248,8 @@ class Inputs:
         requests = []
         for name, lengths in kept.items():
             trace = self.traces[name]
-            base = len(trace["prompt_ids"]) + trace["reasoning_start"]
-            trunk = prefix_ids(trace["prompt_ids"], trace["output_ids"], trace["reasoning_start"], lengths[-1])
-            requests.append(ScoreRequest(trunk, [base + n for n in lengths], self.suffix))
+            cuts = [len(trace["prompt_ids"]) + prefix_end(trace, n) for n in lengths]
+            requests.append(ScoreRequest(prefix_of(trace, lengths[-1], trace["prompt_ids"]), cuts, self.suffix))
         found = {}
         for name, array in zip(names, engine.score(requests, candidates), strict=True):
             item = self.item_of(name)
@@ -262,7 +262,7 @@ class Inputs:
     def row(self, job: Job, generation: Any, choices: Mapping[tuple[str, int], str]) -> dict[str, Any]:
         """A row of the raw interruptions."""
         trace, tokenizer = self.traces[job.trace_id], self.tokenizer
-        at = trace["reasoning_start"] + job.cut["n_tokens"]
+        at = prefix_end(trace, job.cut["n_tokens"])
         found = split_continuation(
             self.settings["intervention"]["place"], trace["output_ids"][:at], job.inserted, generation.ids, tokenizer, self.dialect
         )

@@ -15,6 +15,7 @@ import polars as pl
 from midtrace import tables
 from midtrace.errors import InputError
 from midtrace.prompts import labels
+from midtrace.replay import reasoning_ids
 
 GENERATED = ("chains", "chains_update")
 BEFORE, AFTER = 1_500, 600  # characters shown on each side of the cut
@@ -152,10 +153,10 @@ def _model_entry(traces: Sequence[str | Path], model: str) -> dict[str, Any]:
 
 
 def _side(trace: Mapping[str, Any], read: Mapping[str, Any] | None, item: Mapping[str, Any], horizon: int, tokenizer: Any) -> Side:
-    start, length = trace["reasoning_start"], trace["n_reasoning"]
+    reasoning, length = reasoning_ids(trace), trace["n_reasoning"]
     kept = min(horizon, length)
-    before = printable(tokenizer.decode(trace["output_ids"][start : start + kept]))
-    after = printable(tokenizer.decode(trace["output_ids"][start + kept : start + length]))
+    before = printable(tokenizer.decode(reasoning[:kept]))
+    after = printable(tokenizer.decode(reasoning[kept:]))
     shown = []
     if read is not None:
         logprob = np.array(read["option_logprob"], dtype=float)

@@ -61,6 +61,8 @@ class ItemTests(dy.Schema):
 class RawTraces(dy.Schema):
     """One row is a trace as sampled. ``reasoning_start`` indexes ``output_ids``; ``n_reasoning`` counts tokens.
 
+    ``format_after`` has, for each token of format between reasoning tokens, the number of these before it; empty but for gpt-oss runs with
+    several messages of reasoning (:class:`midtrace.dialects.Reasoning`).
     ``drift_at`` is the first index that a decode-encode round trip changes (null: none); ``problem`` says what of the format broke.
     """
 
@@ -74,6 +76,7 @@ class RawTraces(dy.Schema):
     output_ids = _ids()
     reasoning_start = dy.Int32(nullable=False)
     n_reasoning = dy.Int32(nullable=False)
+    format_after = _ids()
     status = _text(regex=one_of("terminated", "truncated", "malformed"))
     problem = _text(nullable=True)
     finish_reason = _text(regex=one_of("stop", "length"))
