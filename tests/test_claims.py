@@ -66,6 +66,17 @@ def test_the_headlines_are_all_there(made):
     assert content["files"].keys() == {f"decomposition/{name}.parquet" for name in tables.DECOMPOSITION}
 
 
+def test_adjusted_p_values_and_the_verdict_of_the_falsifier_are_claimed(made):
+    _, found, content = made
+    contrasts = [claim for claim in content["claims"] if claim["estimand"] in ("contrast", "matched_contrast", "matched_equivalence_p")]
+    assert all(claim["p_holm"] >= claim["p"] for claim in contrasts)
+    assert any(claim["p_holm"] > claim["p"] for claim in contrasts), "two horizons are a family"
+    (verdict,) = content["falsifier"]
+    rows = found["falsifier"].filter(pl.col("context") == "common", pl.col("estimand") == "agreement", pl.col("fraction").is_not_null())
+    assert verdict["prefixes"] == {f"{edge:g}": count for edge, count in rows.select("fraction", "n_pairs").iter_rows()}
+    assert (verdict["treatment"], verdict["reference"]) == ("t", "r")
+
+
 def test_the_file_repeats(made, tmp_path):
     folder, _, _ = made
     files = {name: folder / "decomposition" / f"{name}.parquet" for name in tables.DECOMPOSITION}

@@ -70,7 +70,70 @@ def test_direction_is_read_off_the_interval(low, high, expected: str):
     ],
 )
 def test_matched_verdict(low, high, p, expected: str):
-    assert verdicts.matched_verdict(low, high, p, LEVEL) == expected
+    assert verdicts.matched_verdict(verdicts.direction(low, high), p, LEVEL) == expected
+
+
+def test_a_difference_must_be_shown_after_adjustment():
+    estimate = Estimate(0.1, 0.02, 0.2, 30, 90, p=0.04)
+    assert estimate.direction(LEVEL) == "higher"
+    later = Estimate(0.1, 0.02, 0.2, 30, 90, p=0.06)
+    assert later.direction(LEVEL) == "unclear"
+    assert Estimate(0.1, -0.02, 0.2, 30, 90, p=0.04).direction(LEVEL) == "unclear"
+    row = headline(contrast={"terminal": later}, matched=later, equivalence_p=0.5)
+    text = " ".join(verdicts.sentences(row, MARGIN, LEVEL))
+    assert "no clear difference in accuracy, +10.0 (2.0 to 20.0) points (adjusted p = 0.060)" in text
+    assert row.matched_verdict(LEVEL) == "undecided"
+
+
+def test_items_that_do_not_differ_are_exact():
+    assert Estimate(0.0, None, None, 12, 12).direction(LEVEL) == "exact"
+    assert Estimate(0.0, None, None, 1, 1).direction(LEVEL) == "missing"
+    assert Estimate(0.2, None, None, 12, 12).direction(LEVEL) == "missing"
+
+
+def test_the_adjusted_p_values_of_the_tables_are_read():
+    matched = {"treatment": "a", "reference": "b", "readout": "probe", "ci_low": -0.1, "ci_high": 0.1, "n_items": 9, "n_pairs": 9}
+    rows = [
+        {**matched, "estimand": "matched_contrast", "estimate": 0.0, "p": 0.5, "p_holm": 1.0},
+        {**matched, "estimand": "matched_equivalence_p", "estimate": 0.03, "p": 0.03, "p_holm": 0.09},
+    ]
+    length = {"estimand": "mean_length", "reference": None, "ci_low": 1.0, "ci_high": 9.0, "n_items": 9, "n_pairs": 9, "estimate": 8.0}
+    keys = {"estimand": pl.String, "horizon": pl.Int32, "readout": pl.String, "treatment": pl.String, "reference": pl.String}
+    empty = {**keys, "estimate": pl.Float64, "termination": pl.String}
+    frames = {
+        "lengths": pl.DataFrame([{**length, "treatment": arm} for arm in "ab"], schema_overrides={"reference": pl.String}),
+        "policy": pl.DataFrame(schema=empty),
+        "strata": pl.DataFrame(schema=empty),
+        "matched": pl.DataFrame(rows),
+    }
+    row = verdicts.headline(frames, "a", "b", [8])
+    assert (row.equivalence_p, row.matched.p) == (0.09, 1.0)
+    assert row.matched_verdict(LEVEL) == "undecided"
+
+
+def falsified(counts, gap=None) -> pl.DataFrame:
+    row = {"estimand": "agreement", "estimate": 0.5, "ci_low": 0.4, "ci_high": 0.6, "n_items": 9}
+    rows = [{**row, "fraction": edge, "n_pairs": count} for edge, count in counts.items()]
+    if gap is not None:
+        rows.append({**row, "estimand": "accuracy_gap", "fraction": max(counts), "n_pairs": counts[max(counts)]} | gap)
+    return pl.DataFrame([{**row, "fraction": None, "n_pairs": sum(counts.values())}, *rows], schema_overrides={"fraction": pl.Float64})
+
+
+def test_the_falsifier_decides_near_the_whole_reasoning_only():
+    far = falsified({0.5: 40, 0.75: 7, 1.0: 0})
+    assert verdicts.falsifier_verdict(far, LEVEL) == "not decidable"
+    text = verdicts.falsifier_sentence(far, LEVEL)
+    assert text.startswith("Not decidable from this study: too few prefixes hold more than 75% of the run's reasoning.")
+    assert text.endswith("up to 50%: 40, up to 75%: 7, up to 100%: 0.")
+    gaps = {
+        "falls short": {"estimate": -0.3, "ci_low": -0.4, "ci_high": -0.2},
+        "no shortfall shown": {"estimate": -0.05, "ci_low": -0.1, "ci_high": 0.01},
+    }
+    for verdict, gap in gaps.items():
+        near = falsified({0.75: 7, 1.0: 30}, gap)
+        assert verdicts.falsifier_verdict(near, LEVEL) == verdict
+        assert verdicts.points(Estimate(gap["estimate"], gap["ci_low"], gap["ci_high"])) in verdicts.falsifier_sentence(near, LEVEL)
+    assert verdicts.falsifier_verdict(falsified({1.0: 3}, {**gaps["falls short"], "n_items": 1}), LEVEL) == "not decidable"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +187,7 @@ def test_sentences_say_what_the_intervals_say():
     assert "it is shorter" in text
     assert "a is right more often, +20.0 (10.0 to 30.0) points" in text
     assert "runs that finish earlier under Y; neither of the two sources under Y_sym. Y and Y_sym disagree." in text
-    assert "Equivalent within 3 points (equivalence test, p = 0.001): equally many tokens" in text
+    assert "Equivalent within 3 points (equivalence test, adjusted p = 0.001): equally many tokens" in text
     gaps = verdicts.sentences(
         headline(contrast=row.contrast, readout_gap=Estimate(0.0, 0.0, 0.0), context_gap=Estimate(0.03, 0.01, 0.05)), MARGIN, LEVEL
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from midtrace import __version__, tables
+from midtrace import __version__, tables, verdicts
 from midtrace.config import file_hash
 from midtrace.estimands import COMMON
 
@@ -134,10 +134,10 @@ def claims(found: Mapping[str, pl.DataFrame], files: Mapping[str, str]) -> list[
     -------
     list of dict
         ``claim``, ``model``, ``benchmark``, ``treatment``, ``reference``, ``estimand``, ``horizon``, ``readout``, ``termination``, ``context``,
-        ``estimate``, ``ci_low``, ``ci_high``, ``n_items``, ``n_pairs``, ``method``, ``file``; estimates as in the tables, to the last bit.
-        What is empty is null; rows without an estimate are no claims.
+        ``estimate``, ``ci_low``, ``ci_high``, ``n_items``, ``n_pairs``, ``method``, ``p``, ``p_holm`` (adjusted within the declared family),
+        ``file``; estimates as in the tables, to the last bit. What is empty is null; rows without an estimate are no claims.
     """
-    columns = [*tables.ESTIMATE_COLUMNS, "termination", "context", "reading"]
+    columns = [*tables.ESTIMATE_COLUMNS, "termination", "context", "reading", "p", "p_holm"]
     records = []
     for headline in HEADLINES:
         frame = found[headline.table].filter(pl.col("estimate").is_not_null())
@@ -148,6 +148,27 @@ def claims(found: Mapping[str, pl.DataFrame], files: Mapping[str, str]) -> list[
             record = {column: _plain(row.get(column)) for column in columns}
             records.append({"claim": headline.claim.format_map(row), **record, "file": files[headline.table]})
     return records
+
+
+def falsified(table: pl.DataFrame, level: float) -> list[dict[str, Any]]:
+    """The falsifier's verdict by comparison, in the common context, with the number of prefixes by fraction.
+
+    Returns
+    -------
+    list of dict
+        ``model``, ``benchmark``, ``treatment``, ``reference``, ``verdict`` (:func:`midtrace.verdicts.falsifier_verdict`), ``prefixes`` (upper
+        edge -> number).
+    """
+    keys = ["model", "benchmark", "treatment", "reference"]
+    parts = table.filter(pl.col("context") == "common").partition_by(keys, as_dict=True, maintain_order=True)
+    return [
+        {
+            **dict(zip(keys, key, strict=True)),
+            "verdict": verdicts.falsifier_verdict(rows, level),
+            "prefixes": {f"{edge:g}": count for edge, count in verdicts.falsifier_counts(rows).items()},
+        }
+        for key, rows in parts.items()
+    ]
 
 
 def _plain(value: Any) -> Any:
@@ -163,7 +184,7 @@ def run(inputs: Mapping[str, str | Path], output: str | Path, study: str, settin
     inputs
         Table -> file, for all of ``tables.DECOMPOSITION``.
     output
-        The file to write: ``study``, ``version``, ``level``, ``resamples``, ``margin``, ``judge`` (the benchmarks whose answers it graded, its model,
+        The file to write: ``falsifier`` (:func:`falsified`), ``study``, ``version``, ``level``, ``resamples``, ``margin``, ``judge`` (the benchmarks whose answers it graded, its model,
         and what it was asked; null: rules graded all), ``files`` (name -> digest), ``claims``.
     study, settings
         Name of the study; see :func:`midtrace.config.analysis_settings`.
@@ -182,6 +203,7 @@ def run(inputs: Mapping[str, str | Path], output: str | Path, study: str, settin
         "judge": settings["judge"],
         "files": {files[name]: file_hash(str(path)) for name, path in inputs.items()},
         "claims": claims(found, files),
+        "falsifier": falsified(found["falsifier"], inference["level"]),
     }
     with tables.whole(output) as temporary:
         temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")

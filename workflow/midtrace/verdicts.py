@@ -1,7 +1,8 @@
 """From intervals to plain words, by rules that are written down.
 
-Direction of a difference with interval [low, high]: ``higher`` if low > 0, ``lower`` if high < 0, ``exact`` if the interval is the point 0,
-``unclear`` if it includes 0 otherwise, ``missing`` if there is none. ``unclear`` is no evidence of absence: that is what the equivalence
+Direction of a difference with interval [low, high]: ``higher`` if low > 0, ``lower`` if high < 0, ``exact`` if it is 0 in every item,
+``unclear`` if the interval includes 0 otherwise, ``missing`` if there is none. Where the difference is one of a family of tests, its adjusted
+p must also be below 1 - level, else it is ``unclear``. ``unclear`` is no evidence of absence: that is what the equivalence
 test is for.
 
 The horizon of the headline is chosen from lengths alone, without a look at accuracy: the configured horizon nearest to the mean reasoning
@@ -36,11 +37,13 @@ class Estimate:
     high: float | None = None
     n_items: int | None = None
     n_pairs: int | None = None
+    p: float | None = None  # of the test that it is 0, adjusted within its family
 
-    @property
-    def direction(self) -> str:
+    def direction(self, level: float) -> str:
         """See the rule of :mod:`midtrace.verdicts`."""
-        return direction(self.low, self.high)
+        if self.low is None and self.high is None and self.value == 0 and (self.n_items or 0) > 1:
+            return "exact"  # items that do not differ have no interval
+        return direction(self.low, self.high, self.p, level)
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Headline:
         """See :func:`matched_verdict`."""
         if self.matched is None:
             return "missing"
-        return matched_verdict(self.matched.low, self.matched.high, self.equivalence_p, level)
+        return matched_verdict(self.matched.direction(level), self.equivalence_p, level)
 
     @property
     def readouts(self) -> list[str]:
@@ -82,42 +85,85 @@ class Headline:
         return [name for by in BY_READING for name in by if name in self.contrast]
 
 
-def direction(low: float | None, high: float | None) -> str:
+def direction(low: float | None, high: float | None, p: float | None = None, level: float = 0.95) -> str:
     """``higher``, ``lower``, ``exact``, ``unclear`` or ``missing``; see the rule of :mod:`midtrace.verdicts`."""
     if low is None or high is None or math.isnan(low) or math.isnan(high):
         return "missing"
-    if low > 0:
-        return "higher"
-    if high < 0:
-        return "lower"
+    if (low > 0 or high < 0) and (p is None or p < 1 - level):
+        return "higher" if low > 0 else "lower"
     return "exact" if low == high == 0 else "unclear"
 
 
-def matched_verdict(low: float | None, high: float | None, p: float | None, level: float) -> str:
+def matched_verdict(found: str, p: float | None, level: float) -> str:
     """Verdict on the matched-horizon contrast.
 
     Parameters
     ----------
-    low, high
-        Interval of the contrast.
+    found
+        Its direction.
     p
-        P value of the equivalence test (the larger of the two one-sided ones); equivalence is claimed where p < 1 - level.
+        P value of the equivalence test (the larger of the two one-sided ones), adjusted within its family; equivalence is claimed where
+        p < 1 - level.
     level
         Level of intervals and test.
 
     Returns
     -------
     str
-        ``better`` or ``worse`` (the interval excludes 0, equivalence not shown), ``differs within margin`` (excludes 0, equivalence shown),
-        ``equivalent`` (includes 0, shown), ``undecided`` (includes 0, not shown), ``missing``.
+        ``better`` or ``worse`` (a difference is shown, equivalence is not), ``differs within margin`` (both are shown), ``equivalent`` (only
+        equivalence is), ``undecided`` (neither), ``missing``.
     """
-    found = direction(low, high)
     if found == "missing":
         return "missing"
     equivalent = p is not None and p < 1 - level
     if found in ("higher", "lower"):
         return "differs within margin" if equivalent else {"higher": "better", "lower": "worse"}[found]
     return "equivalent" if equivalent else "undecided"
+
+
+def falsifier_counts(rows: pl.DataFrame) -> dict[float, int]:
+    """Unfinished prefixes by the upper edge of their fraction of the run's reasoning; rows of one comparison and context."""
+    agreed = rows.filter(pl.col("estimand") == "agreement", pl.col("fraction").is_not_null()).sort("fraction")
+    return dict(agreed.select("fraction", "n_pairs").iter_rows())
+
+
+def falsifier_verdict(rows: pl.DataFrame, level: float) -> str:
+    """What the falsifier says: only prefixes near the whole reasoning, those of the last bin, can show that the probe misses what is there.
+
+    Parameters
+    ----------
+    rows
+        Rows of the falsifier table of one comparison and context.
+    level
+        Level of the intervals.
+
+    Returns
+    -------
+    str
+        ``not decidable`` (no prefix, or those of one item only, in the last bin), ``falls short`` (the accuracy gap is below 0 there), ``no
+        shortfall shown`` otherwise.
+    """
+    counts = falsifier_counts(rows)
+    last = max(counts, default=1.0)
+    gap = one(rows, estimand="accuracy_gap", fraction=last) if counts.get(last) else None
+    if gap is None or gap.n_items == 1:
+        return "not decidable"
+    return "falls short" if gap.direction(level) == "lower" else "no shortfall shown"
+
+
+def falsifier_sentence(rows: pl.DataFrame, level: float) -> str:
+    """:func:`falsifier_verdict` in plain words, with the number of prefixes by fraction."""
+    counts = falsifier_counts(rows)
+    edges = list(counts)
+    numbers = ", ".join(f"up to {100 * edge:g}%: {count}" for edge, count in counts.items())
+    near = f"more than {100 * edges[-2]:g}%" if len(edges) > 1 else "any part"
+    gap = one(rows, estimand="accuracy_gap", fraction=edges[-1]) if edges else None
+    said = {
+        "not decidable": f"Not decidable from this study: too few prefixes hold {near} of the run's reasoning.",
+        "falls short": f"The probe falls short: it is behind the final answer on prefixes that hold {near} of the reasoning, {points(gap)} points.",
+        "no shortfall shown": f"No shortfall is shown on prefixes that hold {near} of the reasoning: {points(gap)} points.",
+    }
+    return f"{said[falsifier_verdict(rows, level)]} Prefixes by the share of the reasoning they hold: {numbers or 'none'}."
 
 
 def against_chance(estimate: Estimate | None, chance: float) -> str:
@@ -180,7 +226,7 @@ def one(frame: pl.DataFrame, **values: Any) -> Estimate | None:
     if found.is_empty() or found["estimate"][0] is None:
         return None
     row = found.row(0, named=True)
-    return Estimate(row["estimate"], row["ci_low"], row["ci_high"], row["n_items"], row["n_pairs"])
+    return Estimate(row["estimate"], row["ci_low"], row["ci_high"], row["n_items"], row["n_pairs"], row.get("p_holm"))
 
 
 def headline(tables: Mapping[str, pl.DataFrame], treatment: str, reference: str, horizons: Sequence[int]) -> Headline | None:
@@ -240,7 +286,7 @@ def headline(tables: Mapping[str, pl.DataFrame], treatment: str, reference: str,
         shares.get("both_active"),
         one(tables["matched"], **pair, estimand="matched_contrast", readout=by),
         by,
-        None if p is None else p.value,
+        None if p is None else p.value if p.p is None else p.p,
         next((f for name in TERMINAL if (f := one(tables["policy"], **pair, estimand="contrast", horizon=max(horizons), readout=name))), None),
         max(horizons),
         **gaps,
@@ -281,6 +327,11 @@ def p_value(p: float) -> str:
     return "p < 0.001" if p < 0.001 else "p > 0.999" if p > 0.999 else f"p = {p:.3f}"
 
 
+def adjusted(estimate: Estimate) -> str:
+    """The adjusted p value in brackets, if there is one."""
+    return "" if estimate.p is None else f" (adjusted {p_value(estimate.p)})"
+
+
 def sentences(row: Headline, margin: float, level: float) -> list[str]:
     """The headline row of a comparison in plain words, one sentence per question."""
     found = []
@@ -299,10 +350,10 @@ def sentences(row: Headline, margin: float, level: float) -> list[str]:
             "exact": "the same accuracy in every pair",
             "missing": "no interval",
         }
-        found.append(f"Stopped at {row.horizon} tokens: {words[main.direction]}, {points(main)} points.")
-        found.append(_origin(row))
+        found.append(f"Stopped at {row.horizon} tokens: {words[main.direction(level)]}, {points(main)} points{adjusted(main)}.")
+        found.append(_origin(row, level))
         if row.readout_gap is not None and row.context_gap is not None:
-            found.append(_gaps(row.readout_gap, row.context_gap))
+            found.append(_gaps(row.readout_gap, row.context_gap, level))
     if row.final is not None and row.last != row.horizon:
         found.append(f"Stopped at the largest horizon, {row.last}: {points(row.final)} points.")
     margin_points = f"{100 * margin:g}"
@@ -316,7 +367,11 @@ def sentences(row: Headline, margin: float, level: float) -> list[str]:
         f"the whole interval lies beyond the margin of {margin_points} points" if beyond else f"whether by more than {margin_points} points is open"
     )
     verdict = row.matched_verdict(level)
-    p = " (no equivalence test: the items do not differ)" if row.equivalence_p is None else f" (equivalence test, {p_value(row.equivalence_p)})"
+    p = (
+        " (no equivalence test: the items do not differ)"
+        if row.equivalence_p is None
+        else f" (equivalence test, adjusted {p_value(row.equivalence_p)})"
+    )
     at = f"At equal length, the finished reasoning of {t} against as many tokens of {r}: {points(row.matched)} points"
     longer = row.ratio is not None and row.ratio.low is not None and row.ratio.low > 1
     note = f" Since {t} is the longer arm, most runs of {r} have finished by then and are read whole." if longer else ""
@@ -333,25 +388,25 @@ def sentences(row: Headline, margin: float, level: float) -> list[str]:
     return found
 
 
-def _origin(row: Headline) -> str:
+def _origin(row: Headline, level: float) -> str:
     """Which of the two named strata has a contribution that is clearly not zero, under each readout."""
     names = {"terminal": "Y", "terminal_continuation": "Y", "symmetric": "Y_sym", "symmetric_continuation": "Y_sym"}
     said = {}
     for readout in row.readouts:
         sources = {"runs that finish earlier": row.finishing.get(readout), "pairs that both still think": row.active.get(readout)}
-        clear = [name for name, estimate in sources.items() if estimate is not None and estimate.direction in ("higher", "lower")]
+        clear = [name for name, estimate in sources.items() if estimate is not None and estimate.direction(level) in ("higher", "lower")]
         said[names[readout]] = " and ".join(clear) or "neither of the two sources"
     if len(set(said.values())) == 1:
         return f"What clearly contributes, under {' and '.join(said)}: {next(iter(said.values()))}."
     return "What clearly contributes: " + "; ".join(f"{text} under {name}" for name, text in said.items()) + ". Y and Y_sym disagree."
 
 
-def _gaps(readout: Estimate, context: Estimate) -> str:
+def _gaps(readout: Estimate, context: Estimate, level: float) -> str:
     """What changes the difference from Y to Y_sym: the reading of finished runs, and the prompt. Only the first is a readout effect."""
     words = {"exact": "changes nothing in any pair", "unclear": "is not clearly different from 0", "missing": "has no interval"}
     parts = [
-        f"{name} {words[gap.direction]}{'' if gap.direction == 'exact' else f', {points(gap)} points'}"
-        if gap.direction in words
+        f"{name} {words[gap.direction(level)]}{'' if gap.direction(level) == 'exact' else f', {points(gap)} points'}"
+        if gap.direction(level) in words
         else f"{name} is {points(gap)} points"
         for name, gap in (
             ("the readout gap (finished runs read by their own answers instead of as the others are)", readout),

@@ -166,16 +166,20 @@ def matched_sensitivity_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def falsifier(readouts: pl.DataFrame, traces: pl.DataFrame, comparison: Mapping[str, str], settings: Mapping[str, Any]) -> pl.DataFrame:
-    """The falsifier by prefix fraction, in the common context and under the run's own prompt."""
+    """The falsifier by prefix fraction, in the common context and under the run's own prompt; a bin without prefixes has a row that says so."""
     t, r = comparison["treatment"], comparison["reference"]
+    edges = settings["validity"]["bins"]
     found = []
     for context, arm in (("common", comparison["common"]), ("policy", r)):
-        rows = estimands.falsifier_rows(readouts, traces, t, r, context, arm)
-        if rows.is_empty():
+        if readouts.filter(pl.col("context") == context, pl.col("context_arm") == arm, pl.col("partner_arm") == t).is_empty():
             continue
-        table = estimands.agreement(estimands.binned(rows, settings["validity"]["bins"]), ["fraction"], **bootstrap_settings(settings))
-        found.append(table.with_columns(context=pl.lit(context), readout=pl.lit("probe")))
-    return pl.concat(found) if found else pl.DataFrame()
+        rows = estimands.falsifier_rows(readouts, traces, t, r, context, arm)
+        table = estimands.agreement(estimands.binned(rows, edges), ["fraction"], **bootstrap_settings(settings))
+        empty = [edge for edge in edges if table.is_empty() or edge not in table["fraction"]]
+        lacking = [one_row("agreement", None, 0, 0, "no prefix", fraction=edge) for edge in empty]
+        joined = pl.concat([part for part in (table, *lacking) if len(part)], how="diagonal_relaxed")
+        found.append(joined.with_columns(context=pl.lit(context), readout=pl.lit("probe")))
+    return pl.concat(found, how="diagonal_relaxed") if found else pl.DataFrame()
 
 
 def length_contrasts(traces: pl.DataFrame, treatment: str, reference: str, settings: Mapping[str, Any]) -> pl.DataFrame:

@@ -1,5 +1,6 @@
 """Contrasts under other methods of inference, and in cohorts that no primary table holds."""
 
+import gc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -157,11 +158,13 @@ def adjusted(table: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
     """Holm-adjusted p values, ``p_holm``, within the families that the config declares: of one estimand, readout and kind of test each."""
     if table.is_empty() or "p" not in table.columns:
         return table
+    gc.freeze()  # multipletests collects garbage at every call: what is there already need not be walked each time
     family = [key for key in FAMILIES[settings["inference"].get("families", "comparison")] if key in table.columns]
     parts = [
         part.with_columns(pl.Series("p_holm", holm(part["p"].fill_null(np.nan).to_numpy())).fill_nan(None))
         for _, part in table.with_row_index("_row").group_by(family, maintain_order=True)
     ]
+    gc.unfreeze()
     return pl.concat(parts).sort("_row").drop("_row")
 
 

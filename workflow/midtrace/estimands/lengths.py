@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from scipy import sparse
 
 from midtrace.inference.bootstrap import Intervals, bootstrap_statistic, ratio
 
@@ -67,12 +68,17 @@ def weighted_medians(values: np.ndarray, items: np.ndarray, weights: np.ndarray)
     numpy.ndarray
         Shape (draws,): the mean of the lowest value up to which at least half of the weight lies and the lowest up to which more than half does.
     """
-    order = np.argsort(values, kind="stable")
-    ordered, owner = np.asarray(values)[order], items[order]
     counts = np.bincount(items, minlength=weights.shape[1])
     # Whole numbers in proportion to 1 / n_i, so that "exactly half" is exact.
     shares = np.lcm.reduce(counts[counts > 0]) // np.maximum(counts, 1)
-    reached = np.cumsum(weights[:, owner] * shares[owner], axis=1)
-    half = reached[:, -1:] / 2
-    lower, upper = (below.sum(axis=1) for below in (reached < half, reached <= half))
-    return (ordered[lower] + ordered[upper]) / 2
+    distinct, place = np.unique(values, return_inverse=True)
+    reached = np.cumsum(by_value(place, items, weights * shares), axis=0)
+    half = reached[-1] / 2
+    lower, upper = (below.sum(axis=0) for below in (reached < half, reached <= half))
+    return (distinct[lower] + distinct[np.minimum(upper, len(distinct) - 1)]) / 2
+
+
+def by_value(place: np.ndarray, items: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Total weight of the runs of each value; value and item of each run (runs,), weights (draws, items), result (values, draws)."""
+    counts = sparse.csr_array((np.ones(len(place)), (place, items)), shape=(place.max() + 1, weights.shape[1]))
+    return counts @ np.ascontiguousarray(weights.T)

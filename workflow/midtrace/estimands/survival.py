@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from midtrace.estimands.lengths import by_value
 from midtrace.estimands.terms import item_terms
 from midtrace.inference.bootstrap import bootstrap_statistic
 from midtrace.inference.intervals import bounded, intervals
@@ -123,16 +124,18 @@ def curves(times: np.ndarray, completed: np.ndarray, owner: np.ndarray, weights:
     ----------
     Kaplan and Meier (1958), JASA 53, 457-481.
     """
-    order = np.argsort(times, kind="stable")
-    distinct, starts = np.unique(times[order], return_index=True)
-    drawn = (weights / np.bincount(owner, minlength=weights.shape[1]))[:, owner[order]]
-    events = np.add.reduceat(drawn * completed[order], starts, axis=1)
-    runs = np.add.reduceat(drawn, starts, axis=1)
-    at_risk = runs[:, ::-1].cumsum(axis=1)[:, ::-1]
+    distinct, place = np.unique(times, return_inverse=True)
+    each = weights / np.bincount(owner, minlength=weights.shape[1])
+    events, others = (np.zeros((len(distinct), len(weights))) for _ in range(2))
+    for total, which in ((events, completed), (others, ~completed)):
+        if which.any():
+            rows = by_value(place[which], owner[which], each)
+            total[: len(rows)] = rows
+    at_risk = (events + others)[::-1].cumsum(axis=0)[::-1]
     hazard = np.divide(events, at_risk, out=np.zeros_like(events), where=at_risk > 0)
-    surviving = np.column_stack([np.ones(len(weights)), np.cumprod(1 - hazard, axis=1)])
-    curve = 1 - surviving[:, np.searchsorted(distinct, horizons, side="right")]
+    surviving = np.concatenate([np.ones((1, len(weights))), np.cumprod(1 - hazard, axis=0)])
+    curve = 1 - surviving[np.searchsorted(distinct, horizons, side="right")]
     until = max(horizons)
     inside = distinct[distinct < until]
-    mean = surviving[:, : len(inside) + 1] @ np.diff(np.concatenate([[0.0], inside, [float(until)]]))
-    return np.column_stack([curve, mean])
+    mean = np.diff(np.concatenate([[0.0], inside, [float(until)]])) @ surviving[: len(inside) + 1]
+    return np.vstack([curve, mean]).T

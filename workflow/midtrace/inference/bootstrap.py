@@ -237,14 +237,16 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
 
 def _quantiles(draws: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """Quantiles per column that leave NaN out; draws (resamples, estimands), probabilities (estimands, 2), result (2, estimands)."""
-    ordered = np.sort(draws, axis=0)  # NaN last
-    defined = (~np.isnan(ordered)).sum(0)
-    at = np.clip(probabilities.T * (defined - 1), 0, None)
+    columns = np.ascontiguousarray(draws.T)
+    defined = (~np.isnan(columns)).sum(1)
+    at = np.clip(probabilities * (defined - 1)[:, None], 0, None)
     below = np.floor(at).astype(int)
-    above = np.minimum(below + 1, np.maximum(defined - 1, 0))
-    columns = np.arange(draws.shape[1])
-    low, high = ordered[below, columns], ordered[above, columns]
-    return low + (high - low) * (at - below)
+    above = np.minimum(below + 1, np.maximum(defined - 1, 0)[:, None])
+    result = np.empty(probabilities.shape)
+    for k, column in enumerate(columns):
+        column.partition(np.unique([below[k], above[k]]))  # NaN last
+        result[k] = column[below[k]] + (column[above[k]] - column[below[k]]) * (at[k] - below[k])
+    return result.T
 
 
 def _bca(draws: np.ndarray, estimate: np.ndarray, left_out: np.ndarray, probabilities: np.ndarray, strata: Any) -> np.ndarray:

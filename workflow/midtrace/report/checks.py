@@ -31,7 +31,7 @@ def estimate_of(row: Mapping[str, Any] | None) -> Estimate | None:
     """A row of a decomposition table as an estimate."""
     if row is None or row["estimate"] is None:
         return None
-    return Estimate(row["estimate"], row["ci_low"], row["ci_high"], row["n_items"], row["n_pairs"])
+    return Estimate(row["estimate"], row["ci_low"], row["ci_high"], row["n_items"], row["n_pairs"], row.get("p_holm"))
 
 
 def control_rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
@@ -112,6 +112,17 @@ def falsifier_rows(frame: pl.DataFrame, comparisons: Sequence[Mapping[str, str]]
             if len(at):
                 parts = {name: verdicts.one(at, estimand=name) for name in ("agreement", "kappa", "accuracy_gap")}
                 found.append({**comparison, "share": "all" if edge is None else f"up to {100 * edge:g}%", **parts})
+    return found
+
+
+def falsifier_verdicts(frame: pl.DataFrame, comparisons: Sequence[Mapping[str, str]], level: float) -> list[dict[str, Any]]:
+    """The falsifier's verdict in the common context, in a sentence, by comparison; where it was read at all."""
+    found = []
+    for comparison in comparisons:
+        pair = [pl.col(side) == comparison[side] for side in ("treatment", "reference")]
+        own = frame.filter(*pair, pl.col("context") == "common")
+        if len(own):
+            found.append({**comparison, "sentence": verdicts.falsifier_sentence(own, level)})
     return found
 
 
