@@ -3,10 +3,13 @@
 ``bootstrap``: all contributions of a paper-size study (8 comparisons x 12 horizons x 4 strata x 2 readouts, 698 items) in one call, against a
 loop of scipy.stats.bootstrap over estimands. ``crossed``: crossed random intercepts against statsmodels MixedLM, with both estimates.
 ``decomposition``: all tables of 8 comparisons from 10^4 to 10^7 readout rows, each size in a process of its own, with its peak memory.
+``nine_arms``: every bootstrap on the nine-arm design (8 comparisons, 500 items x 8 replicates, 10,000 resamples), beside another checkout
+(``--against``), whose seconds alternate with ours.
 """
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -22,7 +25,7 @@ from scipy import stats
 
 from midtrace import decomposition, simulation
 from midtrace.inference import bootstrap as bootstrap_module
-from midtrace.inference import crossed_intercepts, item_bootstrap
+from midtrace.inference import crossed_intercepts, item_bootstrap, nested_bootstrap, two_way_bootstrap
 from midtrace.outcomes import outcomes
 
 ITEMS, REPLICATES, RESAMPLES = 698, 3, 10_000
@@ -103,6 +106,41 @@ def crossed(sizes: list[tuple[int, int, int]]) -> Iterator[dict]:
         }
 
 
+def nine_arms(resamples: int) -> Iterator[dict]:
+    """Seconds per estimand of every bootstrap: contrasts and both-active contrasts at 12 horizons, one call per comparison."""
+    items, replicates, comparisons, horizons = 500, 8, 8, 12
+    rng = np.random.default_rng(9)
+    values = rng.integers(-1, 2, size=(comparisons, items, replicates, 2 * horizons)).astype(float)
+    inside = np.ones(values.shape)
+    inside[..., horizons:] = rng.random(inside[..., horizons:].shape) < np.linspace(0.95, 0.05, horizons)
+    values *= inside
+    approaches = {
+        "item, percentile": lambda k: item_bootstrap(values[k].mean(1), inside[k].mean(1), resamples=resamples),
+        "item, BCa": lambda k: item_bootstrap(values[k].mean(1), inside[k].mean(1), resamples=resamples, method="bca"),
+        "nested": lambda k: nested_bootstrap(values[k], inside[k], resamples=resamples),
+        "two-way": lambda k: two_way_bootstrap(values[k], inside[k], resamples=resamples),
+    }
+    for name, approach in approaches.items():
+        start, cpu = time.perf_counter(), time.process_time()
+        for k in range(comparisons):
+            approach(k)
+        count = comparisons * 2 * horizons
+        seconds = {"ms_per_estimand": time.perf_counter() - start, "cpu_ms_per_estimand": time.process_time() - cpu}
+        yield {"benchmark": "nine_arms", "approach": name, "resamples": resamples, **{k: round(1000 * v / count, 2) for k, v in seconds.items()}}
+
+
+def side_by_side(resamples: int, against: str | None, rounds: int = 2) -> Iterator[dict]:
+    """:func:`nine_arms` of this checkout and, in turns with it, of the library in the folder ``against`` (the ``workflow`` of a checkout)."""
+    for number in range(rounds if against else 1):
+        for checkout, folder in (("this", None), ("against", against)):
+            if checkout == "against" and not against:
+                continue
+            environment = {**os.environ, **({"PYTHONPATH": folder} if folder else {})}
+            command = [sys.executable, __file__, "--alone", "--resamples", str(resamples)]
+            done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+            yield from ({**json.loads(line), "checkout": checkout, "round": number} for line in done.stdout.splitlines())
+
+
 def write_study(folder: Path, rows: int) -> dict[str, list[str]]:
     """Files of a study of about ``rows`` readout rows: one per stage and comparison (here a benchmark each)."""
     items = max(round(rows / (COMPARISONS * READOUTS_PER_ITEM)), 2)
@@ -159,7 +197,9 @@ def scaling(sizes: list[int], resamples: int, sensitivity: int) -> Iterator[dict
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=["bootstrap", "crossed", "decomposition"], help="one of the three")
+    parser.add_argument("--only", choices=["bootstrap", "crossed", "nine_arms", "decomposition"], help="one of the four")
+    parser.add_argument("--against", help="the workflow folder of another checkout, for nine_arms")
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--looped", type=int, default=ESTIMANDS, help="estimands that scipy is looped over")
     parser.add_argument("--crossed", type=int, nargs="+", default=[100, 250, 500], help="items of the crossed fits (x 3 replicates x 2 arms)")
     parser.add_argument("--rows", type=float, nargs="+", default=[1e4, 1e5, 1e6, 1e7], help="readout rows of the decompositions")
@@ -167,11 +207,12 @@ if __name__ == "__main__":
     parser.add_argument("--sensitivity-resamples", type=int, default=2_000)
     chosen = parser.parse_args()
     parts = {
+        "nine_arms": lambda: nine_arms(chosen.resamples) if chosen.alone else side_by_side(chosen.resamples, chosen.against),
         "bootstrap": lambda: bootstrap(chosen.looped),
         "crossed": lambda: crossed([(items, 3, 2) for items in chosen.crossed]),
         "decomposition": lambda: scaling([int(rows) for rows in chosen.rows], chosen.resamples, chosen.sensitivity_resamples),
     }
     for name, part in parts.items():
-        if chosen.only in (None, name):
+        if name == "nine_arms" if chosen.alone else chosen.only in (None, name):
             for line in part():
                 print(json.dumps(line), flush=True)

@@ -184,8 +184,8 @@ def run(inputs: Mapping[str, str | Path], output: str | Path, study: str, settin
     inputs
         Table -> file, for all of ``tables.DECOMPOSITION``.
     output
-        The file to write: ``falsifier`` (:func:`falsified`), ``study``, ``version``, ``level``, ``resamples``, ``margin``, ``judge`` (the benchmarks whose answers it graded, its model,
-        and what it was asked; null: rules graded all), ``files`` (name -> digest), ``claims``.
+        The file to write: ``study``, ``version``, ``level``, ``resamples``, ``margin``, ``judge`` (the benchmarks whose answers it graded, its
+        model, and what it was asked; null: rules graded all), ``files`` (name -> digest), ``claims``, ``falsifier`` (:func:`falsified`).
     study, settings
         Name of the study; see :func:`midtrace.config.analysis_settings`.
     """

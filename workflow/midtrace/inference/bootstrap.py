@@ -215,7 +215,7 @@ def item_bootstrap(
     if denominators is None:
         return bootstrap_function(numerators, lambda sums: sums / len(numerators), **settings)
     columns, top, bottom = shared_columns(numerators, np.asarray(denominators, dtype=float).reshape(numerators.shape))
-    return bootstrap_function(columns, lambda sums: ratio(sums[:, top], sums[:, bottom]), **settings)
+    return bootstrap_function(columns, lambda sums: ratio(sums.take(top, axis=1), sums.take(bottom, axis=1)), **settings)
 
 
 def shared_columns(numerators: np.ndarray, denominators: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -237,16 +237,14 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
 
 def _quantiles(draws: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """Quantiles per column that leave NaN out; draws (resamples, estimands), probabilities (estimands, 2), result (2, estimands)."""
-    columns = np.ascontiguousarray(draws.T)
-    defined = (~np.isnan(columns)).sum(1)
-    at = np.clip(probabilities * (defined - 1)[:, None], 0, None)
+    ordered = np.ascontiguousarray(draws.T)
+    ordered.sort(axis=1)  # NaN last
+    defined = (~np.isnan(ordered)).sum(1)[:, None]
+    at = np.clip(probabilities * (defined - 1), 0, None)
     below = np.floor(at).astype(int)
-    above = np.minimum(below + 1, np.maximum(defined - 1, 0)[:, None])
-    result = np.empty(probabilities.shape)
-    for k, column in enumerate(columns):
-        column.partition(np.unique([below[k], above[k]]))  # NaN last
-        result[k] = column[below[k]] + (column[above[k]] - column[below[k]]) * (at[k] - below[k])
-    return result.T
+    above = np.minimum(below + 1, np.maximum(defined - 1, 0))
+    low, high = (np.take_along_axis(ordered, place, axis=1) for place in (below, above))
+    return (low + (high - low) * (at - below)).T
 
 
 def _bca(draws: np.ndarray, estimate: np.ndarray, left_out: np.ndarray, probabilities: np.ndarray, strata: Any) -> np.ndarray:
