@@ -75,10 +75,10 @@ def test_matched_verdict(low, high, p, expected: str):
 
 def test_a_difference_must_be_shown_after_adjustment():
     estimate = Estimate(0.1, 0.02, 0.2, 30, 90, p=0.04)
-    assert estimate.direction(LEVEL) == "higher"
+    assert estimate.shown(LEVEL) == "higher"
     later = Estimate(0.1, 0.02, 0.2, 30, 90, p=0.06)
-    assert later.direction(LEVEL) == "unclear"
-    assert Estimate(0.1, -0.02, 0.2, 30, 90, p=0.04).direction(LEVEL) == "unclear"
+    assert later.shown(LEVEL) == "unclear"
+    assert Estimate(0.1, -0.02, 0.2, 30, 90, p=0.04).shown(LEVEL) == "unclear"
     row = headline(contrast={"terminal": later}, matched=later, equivalence_p=0.5)
     text = " ".join(verdicts.sentences(row, MARGIN, LEVEL))
     assert "no clear difference in accuracy, +10.0 (2.0 to 20.0) points (adjusted p = 0.060)" in text
@@ -86,9 +86,9 @@ def test_a_difference_must_be_shown_after_adjustment():
 
 
 def test_items_that_do_not_differ_are_exact():
-    assert Estimate(0.0, None, None, 12, 12).direction(LEVEL) == "exact"
-    assert Estimate(0.0, None, None, 1, 1).direction(LEVEL) == "missing"
-    assert Estimate(0.2, None, None, 12, 12).direction(LEVEL) == "missing"
+    assert Estimate(0.0, None, None, 12, 12).shown(LEVEL) == "exact"
+    assert Estimate(0.0, None, None, 1, 1).shown(LEVEL) == "missing"
+    assert Estimate(0.2, None, None, 12, 12).shown(LEVEL) == "missing"
 
 
 def test_the_adjusted_p_values_of_the_tables_are_read():

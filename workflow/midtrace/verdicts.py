@@ -39,11 +39,17 @@ class Estimate:
     n_pairs: int | None = None
     p: float | None = None  # of the test that it is 0, adjusted within its family
 
-    def direction(self, level: float) -> str:
-        """See the rule of :mod:`midtrace.verdicts`."""
+    @property
+    def direction(self) -> str:
+        """By the interval alone; see the rule of :mod:`midtrace.verdicts`."""
         if self.low is None and self.high is None and self.value == 0 and (self.n_items or 0) > 1:
             return "exact"  # items that do not differ have no interval
-        return direction(self.low, self.high, self.p, level)
+        return direction(self.low, self.high)
+
+    def shown(self, level: float) -> str:
+        """The direction, ``unclear`` where the adjusted p value does not bear it out."""
+        found = self.direction
+        return "unclear" if found in ("higher", "lower") and self.p is not None and self.p >= 1 - level else found
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ class Headline:
         """See :func:`matched_verdict`."""
         if self.matched is None:
             return "missing"
-        return matched_verdict(self.matched.direction(level), self.equivalence_p, level)
+        return matched_verdict(self.matched.shown(level), self.equivalence_p, level)
 
     @property
     def readouts(self) -> list[str]:
@@ -85,12 +91,14 @@ class Headline:
         return [name for by in BY_READING for name in by if name in self.contrast]
 
 
-def direction(low: float | None, high: float | None, p: float | None = None, level: float = 0.95) -> str:
+def direction(low: float | None, high: float | None) -> str:
     """``higher``, ``lower``, ``exact``, ``unclear`` or ``missing``; see the rule of :mod:`midtrace.verdicts`."""
     if low is None or high is None or math.isnan(low) or math.isnan(high):
         return "missing"
-    if (low > 0 or high < 0) and (p is None or p < 1 - level):
-        return "higher" if low > 0 else "lower"
+    if low > 0:
+        return "higher"
+    if high < 0:
+        return "lower"
     return "exact" if low == high == 0 else "unclear"
 
 
@@ -148,7 +156,7 @@ def falsifier_verdict(rows: pl.DataFrame, level: float) -> str:
     gap = one(rows, estimand="accuracy_gap", fraction=last) if counts.get(last) else None
     if gap is None or gap.n_items == 1:
         return "not decidable"
-    return "falls short" if gap.direction(level) == "lower" else "no shortfall shown"
+    return "falls short" if gap.shown(level) == "lower" else "no shortfall shown"
 
 
 def falsifier_sentence(rows: pl.DataFrame, level: float) -> str:
@@ -350,7 +358,7 @@ def sentences(row: Headline, margin: float, level: float) -> list[str]:
             "exact": "the same accuracy in every pair",
             "missing": "no interval",
         }
-        found.append(f"Stopped at {row.horizon} tokens: {words[main.direction(level)]}, {points(main)} points{adjusted(main)}.")
+        found.append(f"Stopped at {row.horizon} tokens: {words[main.shown(level)]}, {points(main)} points{adjusted(main)}.")
         found.append(_origin(row, level))
         if row.readout_gap is not None and row.context_gap is not None:
             found.append(_gaps(row.readout_gap, row.context_gap, level))
@@ -394,7 +402,7 @@ def _origin(row: Headline, level: float) -> str:
     said = {}
     for readout in row.readouts:
         sources = {"runs that finish earlier": row.finishing.get(readout), "pairs that both still think": row.active.get(readout)}
-        clear = [name for name, estimate in sources.items() if estimate is not None and estimate.direction(level) in ("higher", "lower")]
+        clear = [name for name, estimate in sources.items() if estimate is not None and estimate.shown(level) in ("higher", "lower")]
         said[names[readout]] = " and ".join(clear) or "neither of the two sources"
     if len(set(said.values())) == 1:
         return f"What clearly contributes, under {' and '.join(said)}: {next(iter(said.values()))}."
@@ -405,8 +413,8 @@ def _gaps(readout: Estimate, context: Estimate, level: float) -> str:
     """What changes the difference from Y to Y_sym: the reading of finished runs, and the prompt. Only the first is a readout effect."""
     words = {"exact": "changes nothing in any pair", "unclear": "is not clearly different from 0", "missing": "has no interval"}
     parts = [
-        f"{name} {words[gap.direction(level)]}{'' if gap.direction(level) == 'exact' else f', {points(gap)} points'}"
-        if gap.direction(level) in words
+        f"{name} {words[gap.shown(level)]}{'' if gap.shown(level) == 'exact' else f', {points(gap)} points'}"
+        if gap.shown(level) in words
         else f"{name} is {points(gap)} points"
         for name, gap in (
             ("the readout gap (finished runs read by their own answers instead of as the others are)", readout),

@@ -265,7 +265,7 @@ def headline_row(own: Mapping[str, pl.DataFrame], comparison: Mapping[str, str],
         "headline": row,
         "common": comparison["common"],
         "names": READOUTS,
-        "policy_verdict": DIRECTIONS[row.contrast[row.readouts[0]].direction(level)] if row.readouts else "not measured",
+        "policy_verdict": DIRECTIONS[row.contrast[row.readouts[0]].shown(level)] if row.readouts else "not measured",
         "matched_verdict": VERDICTS[row.matched_verdict(level)],
         "sentences": verdicts.sentences(row, margin, level),
     }
