@@ -6,21 +6,26 @@ AssertionError where something was lost. What failed is written beside the messa
 """
 
 import argparse
+import io
 import json
 import random
 import sys
 import tempfile
 import traceback
+import zipfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from midtrace import config as study_config
 from midtrace import items
 from midtrace.errors import InputError
+from midtrace.external import formats
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests"))  # where small inputs are built
@@ -87,6 +92,36 @@ def _other_value(data: bytes, rng: random.Random) -> bytes:
     return data[:start] + rng.choice(VALUES).encode() + data[end:]
 
 
+def mutate_lines(data: bytes, rng: random.Random) -> bytes:
+    """JSON, or JSON Lines, with values lost, doubled, moved or of another type: what a reader meets behind its parser. Else as :func:`mutate`."""
+    try:
+        whole = [json.loads(line) for line in data.splitlines()]
+    except ValueError:
+        return mutate(data, rng)
+    for _ in range(rng.randint(1, 3)):
+        places = [place for value in whole for place in _places(value)]
+        holder, key = rng.choice(places)
+        change = rng.randrange(4)
+        if change == 0:
+            del holder[key]
+        elif change == 1:
+            holder[key] = rng.choice([json.loads(value) for value in VALUES if value not in ("NaN", "1e400")])
+        elif change == 2:
+            other, place = rng.choice(places)
+            holder[key] = json.loads(json.dumps(other[place])) if place in other or isinstance(other, list) else None
+        elif isinstance(holder, list):
+            holder.append(holder[key])
+        else:
+            holder[f"{key}s"] = holder.pop(key)
+    return "".join(json.dumps(value) + "\n" for value in whole).encode()
+
+
+def _places(value: object) -> list[tuple[Any, Any]]:
+    """Where values stand in a JSON value: (list or object, index or key)."""
+    inner = list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+    return [(value, key) for key, _ in inner] + [place for _, child in inner for place in _places(child)]
+
+
 def run(kind: Input, n: int, seed: int, folder: Path) -> dict[str, object]:
     """Read ``n`` mutated files.
 
@@ -102,7 +137,7 @@ def run(kind: Input, n: int, seed: int, folder: Path) -> dict[str, object]:
     for number in range(n):
         rng = random.Random(f"{seed}/{kind.name}/{number}")
         path = folder / f"{kind.name}-{number}{kind.suffix}"
-        path.write_bytes(mutate(rng.choice(examples), rng))
+        path.write_bytes(rng.choice((mutate, mutate_lines))(rng.choice(examples), rng))
         try:
             kind.read(path)
             counts["read"] += 1
@@ -139,7 +174,58 @@ def _read_items(path: Path) -> None:
 
 
 def _configs(folder: Path) -> list[bytes]:
-    return [yaml.safe_dump(small_config()).encode(), (ROOT / "config" / "config.yaml").read_bytes()]
+    whole = json.dumps(study_config.load(ROOT / "config" / "config.yaml")).encode()  # JSON is YAML too
+    return [yaml.safe_dump(small_config()).encode(), whole, json.dumps(small_config()).encode(), (ROOT / "config" / "config.yaml").read_bytes()]
+
+
+def _lm_eval(folder: Path) -> list[bytes]:
+    def record(number: int, **values: Any) -> dict[str, Any]:
+        doc = {"question": f"q{number}", "choices": ["x", "y"], "answer": "B"}
+        arguments = {f"gen_args_{k}": {"arg_0": "q", "arg_1": text} for k, text in enumerate((" x", " y"))}
+        texts = [[f"<think>a{number}</think>b", "c"]]
+        common = {"doc_id": number, "doc": doc, "target": "B", "resps": texts, "arguments": arguments, "filter": "none", "doc_hash": "0"}
+        return {**common, **values}
+
+    likely = [record(k, resps=[[["-1.5", "False"]], [["-0.5", "True"]]], target="1") for k in range(3)]
+    filtered = [record(k, filter=name) for name in ("strict", "flexible") for k in range(3)]
+    return ["".join(json.dumps(entry) + "\n" for entry in log).encode() for log in (likely, filtered)]
+
+
+def _inspect(folder: Path) -> list[bytes]:
+    def sample(number: int, epoch: int, **values: Any) -> dict[str, Any]:
+        parts = [{"type": "reasoning", "reasoning": "a"}, {"type": "text", "text": f"b{number}"}]
+        output = {"choices": [{"message": {"role": "assistant", "content": parts}, "stop_reason": "stop"}]}
+        asked = [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": f"q{number}"}]}]
+        return {"id": number, "epoch": epoch, "input": asked, "choices": ["x", "y"], "target": ["B"], "output": output, **values}
+
+    samples = [sample(k, epoch) for k in range(3) for epoch in (1, 2)] + [sample(3, 1, output={"choices": []}, target=[])]
+    header = {"version": 2, "eval": {"task": "law"}}
+    archives = []
+    for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w", method) as archive:
+            archive.writestr("header.json", json.dumps(header))
+            for entry in samples:
+                archive.writestr(f"samples/{entry['id']}_epoch_{entry['epoch']}.json", json.dumps(entry))
+        archives.append(content.getvalue())
+    return [json.dumps({**header, "samples": samples}).encode(), *archives]
+
+
+def _read_log(kind: str, path: Path) -> None:
+    """Both readings of a log; each sample is taken or left out with a reason. Without its items a log may still have runs."""
+    refused = 0
+    for read in (formats.read_runs, formats.read_items):
+        try:
+            contents = read([path], kind)
+        except InputError as error:
+            refused += 1
+            problem = error
+            continue
+        assert all(sample.name and sample.reason for sample in contents.left_out), "a sample is left out without a reason"
+        for taken in contents.taken:
+            json.dumps(taken if isinstance(taken, dict) else asdict(taken), ensure_ascii=False).encode()
+    if refused == 2:
+        raise problem
 
 
 INPUTS: dict[str, Input] = {
@@ -147,6 +233,8 @@ INPUTS: dict[str, Input] = {
     for kind in (
         Input("items_jsonl", ".jsonl", _item_lines, _read_items),
         Input("items_csv", ".csv", _item_table, _read_items),
+        Input("lm_eval", ".jsonl", _lm_eval, partial(_read_log, "lm-eval")),
+        Input("inspect", ".eval", _inspect, partial(_read_log, "inspect")),
         Input("config", ".yaml", _configs, study_config.load),
     )
 }

@@ -13,7 +13,15 @@ import yaml
 from midtrace.errors import InputError
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "config.schema.yaml"
-TYPES = {"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number", "number": "a number", "null": "null"}
+TYPES = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
 NAME = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
 
 
