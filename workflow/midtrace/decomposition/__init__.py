@@ -15,7 +15,20 @@ from midtrace.outcomes import scan_stages
 
 __all__ = ["arm_lengths", "controls", "decompose", "length_contrasts", "matched", "policy", "retokenisation", "run", "shape", "strata", "validity"]
 
-TRACE_COLUMNS = ["trace_id", "model", "item_id", "arm", "replicate", "status", "n_reasoning", "answer", "correct", "drift_at", "token_exact"]
+TRACE_COLUMNS = [
+    "trace_id",
+    "model",
+    "item_id",
+    "arm",
+    "replicate",
+    "status",
+    "n_reasoning",
+    "answer",
+    "correct",
+    "grade_note",
+    "drift_at",
+    "token_exact",
+]
 READ_COLUMNS = ["trace_id", "cut_id", "cut", "horizon", "partner_arm", "n_tokens", "complete", "context", "context_arm", "choice", "correct"]
 CONTINUED_COLUMNS = [
     "trace_id",

@@ -5,20 +5,21 @@ from typing import Any
 
 import polars as pl
 
-from midtrace import estimands
+from midtrace import estimands, tables
 from midtrace.decomposition.estimates import bootstrap_settings, with_intervals
 from midtrace.estimands import survival
 from midtrace.inference import duplicate_replicates
 
 
 def arm_lengths(traces: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
-    """Per arm: mean length, shares truncated, malformed and unparsed, natural accuracy, completion curve, restricted mean length."""
+    """Per arm: mean length; shares truncated, malformed, unparsed, read without a statement; natural accuracy; completion curve, restricted mean."""
     # Where the format broke, the length of the reasoning is not known.
     formed = pl.col("status") != "malformed"
     values = {
         "share_truncated": pl.col("status") == "truncated",
         "share_malformed": pl.col("status") == "malformed",
         "share_unparsed": (pl.col("status") == "terminated") & pl.col("answer").is_null(),
+        "share_unstated": (pl.col("grade_note") == tables.UNSTATED).fill_null(False),
         "natural_accuracy": pl.col("correct"),
     }
     terms = [estimands.named(traces, "mean_length", [], pl.col("n_reasoning"), formed)]

@@ -28,8 +28,8 @@ def read_decomposition(inputs: Mapping[str, str | Path], analysis: Mapping[str, 
 
 
 def read_runs(paths: Sequence[str | Path]) -> pl.DataFrame:
-    """Traces without ids and texts: keys, ``benchmark``, ``n_reasoning``, ``status``, ``answer``."""
-    columns = ["trace_id", "model", "item_id", "arm", "replicate", "n_reasoning", "status", "answer"]
+    """Traces without ids and texts: keys, ``benchmark``, ``n_reasoning``, ``status``, ``answer``, ``grade_note``."""
+    columns = ["trace_id", "model", "item_id", "arm", "replicate", "n_reasoning", "status", "answer", "grade_note"]
     frame = tables.scan([(path, None) for path in paths], tables.Traces).select(columns).collect()
     return frame.with_columns(benchmark=pl.col("item_id").str.split("/").list.first())
 

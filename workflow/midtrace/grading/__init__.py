@@ -10,6 +10,7 @@ import polars as pl
 
 from midtrace import prompts, tables
 from midtrace.errors import InputError
+from midtrace.grading import choice, free_form
 from midtrace.grading.choice import parse_choice
 from midtrace.grading.code import extract_program, grade_code, grade_programs
 from midtrace.grading.free_form import grade_math, parse_math
@@ -37,8 +38,9 @@ __all__ = [
 class Grade(NamedTuple):
     """What an answer is worth; the fields are columns of every graded table (:class:`midtrace.tables.Traces`).
 
-    The answer as the rules read it (None: unparsed), whether it is right, and a note on what was wrong with it; then who says so, and if a judge
-    does: what the rules say (an unparsed answer is wrong for them), what became of the judge's verdict, and what it wrote.
+    The answer as the rules read it (None: unparsed), whether it is right, and a note on what was wrong with it (of an answer that no statement makes:
+    ``tables.UNSTATED``); then who says so, and if a judge does: what the rules say (an unparsed answer is wrong for them), what became of the judge's
+    verdict, and what it wrote.
     """
 
     answer: str | None
@@ -83,15 +85,22 @@ def grade(text: str, item: Mapping[str, Any], labels: Sequence[str]) -> tuple[st
     tuple
         The parsed answer (None: unparsed) and whether it is right (unparsed is wrong).
     """
+    read = _by_rules(text, item, labels)
+    return read.answer, read.correct
+
+
+def _by_rules(text: str, item: Mapping[str, Any], labels: Sequence[str]) -> Grade:
     if item["answer_kind"] == "code":
         raise InputError(f"item {item['item_id']}", "answer_kind", "is code, which its tests decide", "the tests table of its benchmark")
     if item["answer"] is None:
         raise InputError(f"item {item['item_id']}", "answer", "is unknown, so nothing can be graded against it", "an item with an answer")
     if item["answer_kind"] == "choice":
-        answer = parse_choice(text, labels)
-        return answer, answer == item["answer"]
-    answer = parse_math(text)
-    return answer, answer is not None and grade_math(answer, item["answer"])
+        reading = choice.read(text, labels)
+        correct = reading.answer == item["answer"]
+    else:
+        reading = free_form.read(text)
+        correct = reading.answer is not None and free_form.equal(reading.answer, item["answer"])
+    return Grade(reading.answer, correct, tables.UNSTATED if reading.answer is not None and not reading.stated else None)
 
 
 def grade_all(answers: Sequence[tuple[str | None, Mapping[str, Any]]], programs: Programs | None = None, judge: Judge | None = None) -> list[Grade]:
@@ -107,7 +116,7 @@ def grade_all(answers: Sequence[tuple[str | None, Mapping[str, Any]]], programs:
         Who decides instead of the rules, whose grade is kept beside.
     """
     if programs is None:
-        found = [Grade(None, False) if text is None else Grade(*grade(text, item, prompts.labels(len(item["options"])))) for text, item in answers]
+        found = [Grade(None, False) if text is None else _by_rules(text, item, prompts.labels(len(item["options"]))) for text, item in answers]
         return found if judge is None else list(map(_judged, found, judge.verdicts(answers)))
     given = {at: (text, item["item_id"]) for at, (text, item) in enumerate(answers) if text is not None}
     tested = grade_programs(list(given.values()), programs.tests_of, programs.limits, programs.sandbox, programs.workers)

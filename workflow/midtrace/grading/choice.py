@@ -3,46 +3,56 @@
 import re
 from collections.abc import Sequence
 
+from midtrace.expressions import FONT_COMMANDS, TEXT_COMMANDS
 from midtrace.grading.bounded import bounded
+from midtrace.grading.statements import ASKED, BEFORE, HEADING, IS, NOUN, SURELY, Reading, is_asserted
+from midtrace.latex import Box, boxes, unwrap
 
-# Quoting that may stand before a label, and LaTeX commands around it: "(C", "**C", "\boxed{\text{(C".
+# Quoting that may stand before a label, and LaTeX commands of texts around it: "(C", "**C", "\text{(C". Boxes are matched brace by brace instead.
 # Quantifiers are possessive: an answer of a thousand spaces must not take a minute.
 _MARKS = r"(?:[(\[{*_`\"'$\s]|\\(?![a-z]))*+"
-_LABEL = rf"{_MARKS}(?:\\[a-z]++\s*+\{{{_MARKS}){{0,8}}+(?:(?:option|choice|letter)\b{_MARKS})?(?P<label>[A-Za-z])(?![A-Za-z0-9]|'[a-z])"
-_NOUN = r"(?:answer|ans|choice|option|letter)"
-_SURELY = r"(?:(?:therefore|thus|hence|then|clearly|indeed|actually|definitely|simply|most|likely|probably|still)\b[\s,]*+)*+"
-_IS = rf"(?:(?:is|(?:must|should|would|will)\s+be)\b[\s,]*+{_SURELY}|[:=]|[-\u2013\u2014]\s)[\s*_`:=]*+"
+_COMMANDS = "|".join(name for name in (*TEXT_COMMANDS, *FONT_COMMANDS) if name not in ("boxed", "fbox"))
+_LABEL = rf"{_MARKS}(?:\\(?:{_COMMANDS})\s*+\{{{_MARKS}){{0,8}}+(?:(?:option|choice|letter)\b{_MARKS})?(?P<label>[A-Za-z])(?![A-Za-z0-9]|'[a-z])"
 _STATEMENTS = (
-    re.compile(rf"\\boxed\s*\{{{_LABEL}", re.IGNORECASE),
-    re.compile(rf"[\"'](?:\w+[_ ])?{_NOUN}(?:[_ ]\w+)?[\"']\s*:{_LABEL}", re.IGNORECASE),
+    re.compile(rf"[\"'](?:\w+[_ ])?{NOUN}(?:[_ ]\w+)?[\"']\s*:{_LABEL}", re.IGNORECASE),
     re.compile(rf"<(?:\w+[_ ])?answer>{_LABEL}", re.IGNORECASE),
-    re.compile(rf"\b{_NOUN}\b[\s*_`]*+{_SURELY}{_IS}{_LABEL}", re.IGNORECASE),
-    re.compile(rf"^[^\w\n]*+(?:(?:final|correct|the)[^\S\n]+){{0,4}}+answer[^\w\n]*+\n{_LABEL}", re.IGNORECASE | re.MULTILINE),
+    re.compile(rf"\b{NOUN}\b[\s*_`]*+{SURELY}{IS}{_LABEL}", re.IGNORECASE),
+    re.compile(rf"{HEADING}{_LABEL}", re.IGNORECASE | re.MULTILINE),
     re.compile(rf"答案(?:是|为|選|选)?[\s:：*\uff08]{{0,20}}+{_LABEL}"),
 )
-_CHOICE = re.compile(rf"\b(?:choose|pick|select|go(?:ing)?\s+with|opt\s+for)\b(?:\s+{_NOUN}\b)?{_LABEL}", re.IGNORECASE)
-_MENTION = re.compile(rf"\b{_NOUN}\b{_LABEL}", re.IGNORECASE)
+_CHOICE = re.compile(rf"\b(?:choose|pick|select|go(?:ing)?\s+with|opt\s+for)\b(?:\s+{NOUN}\b)?{_LABEL}", re.IGNORECASE)
+_MENTION = re.compile(rf"\b{NOUN}\b{_LABEL}", re.IGNORECASE)
 _PRAISED = re.compile(
-    rf"(?<![\w'])(?P<label>[A-Z])[)\]}}*_`\"'$\s\\]*+is\b\s*+{_SURELY}(?:the\s+)?(?:only\s+|single\s+)?(?:correct|right|best|answer)\b"
+    rf"(?<![\w'])(?P<label>[A-Z])[)\]}}*_`\"'$\s\\]*+is\b\s*+{SURELY}(?:the\s+)?(?:only\s+|single\s+)?(?:correct|right|best|answer)\b"
 )
 # What "C is correct" may follow: "Vitamin C is the right one" says nothing of option C.
 _OPENING = re.compile(r"(?:^|[.!?:;,\n]|\b(?:so|thus|therefore|hence|that|then|and|but|only|indeed|clearly)\s)[\s(\[{*_`\"'$\\]*$", re.IGNORECASE)
-_ALONE = re.compile(rf"^{_LABEL}[)\]}}*_`\"'$\s\\]*+[.:,]?[*_`\s]*+$", re.IGNORECASE)
+_CLOSING = r"[)\]}*_`\"'$\s\\]*+"
+_ALONE = re.compile(rf"^{_LABEL}{_CLOSING}[.:,]?[*_`\s]*+$", re.IGNORECASE)
 _LEADING = re.compile(rf"^{_LABEL}[\]}}*_`\"'$\s\\]*+[).:]")
 _DENIED = re.compile(r"\b(?:not|cannot|no|neither|nor|wrong|incorrect|false|unlike)\b|n't", re.IGNORECASE)
-# What makes a statement no assertion: before it in its clause, right before its noun, and after its label.
-_UNASSERTED = re.compile(r"\b(?:if|whether|unless|suppose|assume|assuming|not|never|cannot)\b|n't", re.IGNORECASE)
-_CLAUSE = re.compile(r"[.!?\n;:,]|\b(?:but|so|then)\b", re.IGNORECASE)
-_DISOWNED = re.compile(r"\b(?:wrong|incorrect|false|bad|worst|initial|previous|earlier|first|tempting|other)\s+[*_`\"']*$", re.IGNORECASE)
-_ASKED = re.compile(r"[)\]}*_`\"'$\\]*+\?")
 _OTHER = re.compile(r"[^\w\n]*(?:\bor\b|\band\b|/|,|&)\s*[(*]*[A-J](?![A-Za-z0-9']|[^\S\n]+(?!and\b|or\b)[a-z])")
 # What may follow a label on its line, where another word makes it the article "a" or the pronoun "I".
 _CONNECTIVES = {"and", "as", "because", "but", "due", "for", "since", "which", "with"}
-_BEFORE = 300  # characters before a match that are looked at
+# What makes a letter a variable: an index, an operator, an argument.
+_OPERATOR = (
+    r"[^\S\n]*(?:[+=^<>|\u00d7\u00b7\u00f7\u00b1\u2208\u2227\u2228\u2229\u222a\u2248\u2260\u2264\u2265\u2282\u2283\u2192\u21d2]"
+    r"|\\(?:c[au]p|cdot|times|div|pm|mp|leq?|geq?|lt|gt|neq?|approx|equiv|sim|in|notin|su[bp]set(?:eq)?|to|(?:long)?(?:right|left)arrow|Rightarrow"
+    r"|setminus|oplus|otimes|wedge|vee|land|lor|circ|perp|parallel|propto|frac|dfrac|sqrt|mid|mathbb|left|sin|cos|log|ln)(?![A-Za-z])"
+    r"|[-\u2212]\s*[B-HJ-Zb-z](?![A-Za-z])|/\s*\d)"
+    r"|_(?=[A-Za-z0-9{\\])|\*(?=[A-Za-z0-9](?![A-Za-z*]))|\((?=[a-z](?:,|\)))"
+)
+_MATHEMATICS = re.compile(_OPERATOR)
+_PHRASE = rf"(?:(?:(?:the|final|correct|best)\s+)*{NOUN}\b(?:\s+(?:is|letter|option|choice)\b)*[\s:=]*)?"
+_BOXED = re.compile(rf"{_MARKS}{_PHRASE}{_MARKS}(?P<label>[A-Za-z])(?![A-Za-z0-9])(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+_NOTHING_ELSE = re.compile(rf"{_CLOSING}[.,:;]?{_CLOSING}")
+# "(C) the text of the option", "C. 42"; but not "(A) \cup (B)".
+_ANOTHER = rf"(?:{_OPERATOR})\s*\(?[A-Z]\)?(?![A-Za-z])|[-/!]?\s*[(\\{{]*[A-Z][)}}]*\s*$"
+_OPTION_TEXT = re.compile(rf"[*_`\"'$\s\\\]}}]*+(?:\)++[)\]}}*_`\"'$\s]*+(?!{_ANOTHER})\S|[.:](?=[\s\\$\d])\s*\S)", re.DOTALL)
 
 
 def parse_choice(text: str, labels: Sequence[str]) -> str | None:
-    """The option that an answer states.
+    """The option that an answer states; see :func:`read`.
 
     Parameters
     ----------
@@ -54,46 +64,67 @@ def parse_choice(text: str, labels: Sequence[str]) -> str | None:
     Returns
     -------
     str or None
-        The label of the last explicit statement (``Answer: C``, ``the correct option is C``, ``\\boxed{C}``, ``I choose C``, a JSON ``answer``,
-        ``<answer>C``); without one, the option that is mentioned (``option C``, ``C is correct``), if it is one only and none is ruled out;
-        without one, the label that stands alone on the last line, or before the only line. None if there is none, if two are offered
-        (``B or C``), or if it is not one of ``labels``.
+        The label; None if there is none, if two are offered (``B or C``), or if it is not one of ``labels``.
+    """
+    return read(text, labels).answer
+
+
+def read(text: str, labels: Sequence[str]) -> Reading:
+    """The label of the last answer statement.
+
+    That is ``Answer: C``, ``the correct option is C``, ``\\boxed{C}``, ``I choose C``, a JSON ``answer``, or ``<answer>C``. Without one, the option
+    that is mentioned (``option C``, ``C is correct``), if it is one only and none is ruled out; without one, the label that stands alone on the
+    last line, or before the only line.
 
     Notes
     -----
     A statement counts only where it is asserted: not under ``if``, ``whether`` or ``not`` in its clause, not as a question, not of a ``wrong`` or
-    ``previous`` answer. So what follows a final answer changes nothing, unless it makes a statement of its own.
+    ``previous`` answer. So what follows a final answer changes nothing, unless it makes a statement of its own. A letter in a formula is no
+    label: ``the answer is A + B`` and a box with mathematics in it (``\\boxed{\\frac{A}{B}}``, ``\\boxed{B^2}``, ``\\boxed{42}``) state no option. A
+    box that is never closed is a statement without an answer.
     """
     text = bounded(text)
-    stated = [match for pattern in _STATEMENTS for match in pattern.finditer(text)]
-    stated += [match for match in _CHOICE.finditer(text) if match["label"].isupper()]
-    stated = [match for match in stated if _is_label(text, match) and _is_asserted(text, match)]
+    stated: list[tuple[int, str | None]] = []  # where, and the label (None: two are offered, or it is cut off)
+    for box in boxes(text):
+        if (label := _of_box(box, labels)) is not None and is_asserted(text, box.start, box.end):
+            stated.append((box.start, label or None))
+    matches = [match for pattern in _STATEMENTS for match in pattern.finditer(text)]
+    matches += [match for match in _CHOICE.finditer(text) if match["label"].isupper()]
+    for match in matches:
+        if _is_label(text, match) and is_asserted(text, match.start(), match.end("label")):
+            stated.append((match.start("label"), None if _OTHER.match(text, match.end("label")) else match["label"].upper()))
     if stated:
-        last = max(stated, key=lambda match: match.start("label"))
-        label = None if _OTHER.match(text, last.end("label")) else last["label"].upper()
-        return label if label in labels else None
-    mentioned = [match for match in _MENTION.finditer(text) if match["label"].isupper()]
-    mentioned += [match for match in _PRAISED.finditer(text) if _OPENING.search(text[max(0, match.start() - _BEFORE) : match.start()])]
-    if mentioned:
-        doubts = (_ASKED, _OTHER)  # after the label
-        denied = any(_DENIED.search(_sentence(text, match)) or any(one.match(text, match.end("label")) for one in doubts) for match in mentioned)
-        found = {match["label"] for match in mentioned}
-        label = found.pop() if len(found) == 1 and not denied else None
-        return label if label in labels else None
-    lines = [line for line in text.splitlines() if line.strip()]
-    alone = _ALONE.match(lines[-1]) if lines else None
-    if not alone and len(lines) == 1:
-        alone = _LEADING.match(lines[0])
-        if alone and (alone["label"].islower() or _OTHER.match(lines[0], alone.end())):
-            alone = None
-    label = alone["label"].upper() if alone else None
-    return label if label in labels else None
+        label = max(stated, key=lambda one: one[0])[1]
+        return Reading(label if label in labels else None, True)
+    label = _mentioned(text)
+    return Reading(label if label in labels else None, False)
+
+
+def _of_box(box: Box, labels: Sequence[str]) -> str | None:
+    """The label in a box; empty if it offers two or is never closed; None if it holds no option."""
+    if box.content is None:
+        return ""
+    content = unwrap(box.content, (*TEXT_COMMANDS, *FONT_COMMANDS)).strip()
+    match = _BOXED.fullmatch(content)
+    if not match or (match["label"].upper() not in labels and match["label"].upper() not in "ABCDEFGHIJ"):
+        return None
+    rest = match["rest"]
+    if rest.startswith("'") and content.count("'") == 1:  # A' is a point or a derivative
+        return None
+    if _OTHER.match(rest):
+        return ""
+    if _NOTHING_ELSE.fullmatch(rest) or _OPTION_TEXT.match(rest):
+        return match["label"].upper()
+    word = re.match(r"[)\]}*_`\"'$\\]*\s+([A-Za-z]+)", rest)
+    if word and match["label"].isupper() and (word[1].lower() in _CONNECTIVES | {"is"} or match["label"] not in "AI"):
+        return match["label"]
+    return None
 
 
 def _is_label(text: str, match: re.Match[str]) -> bool:
     """Whether the letter is a label and not a word ("a", "I") or a variable."""
-    after = text[match.end("label") : match.end("label") + _BEFORE]
-    if re.match(r"[^\S\n]*[+=^<>](?!/)", after):
+    after = text[match.end("label") : match.end("label") + BEFORE]
+    if _MATHEMATICS.match(after):
         return after.lstrip().startswith("</")
     word = re.match(r"[^\S\n]+([A-Za-z]+)", after)
     if not word or word[1].lower() in _CONNECTIVES or match["label"] in "BCDEFGHJKLMNOPQRSTUVWXYZ":
@@ -102,14 +133,29 @@ def _is_label(text: str, match: re.Match[str]) -> bool:
     return match["label"] == "A" and re.search(r"\bis\W*$", text[match.start() : match.start("label")]) is not None
 
 
-def _is_asserted(text: str, match: re.Match[str]) -> bool:
-    """Whether a statement says that its option is the answer, rather than asks, supposes or denies it."""
-    before = text[max(0, match.start() - _BEFORE) : match.start()]
-    clause = _CLAUSE.split(before)[-1]
-    return not (_UNASSERTED.search(clause) or _DISOWNED.search(before) or _ASKED.match(text, match.end("label")))
+def _mentioned(text: str) -> str | None:
+    """The only option that is mentioned, if none is ruled out; where none is mentioned, the label that stands alone."""
+    mentioned = [match for match in _MENTION.finditer(text) if match["label"].isupper()]
+    mentioned += [match for match in _PRAISED.finditer(text) if _OPENING.search(text[max(0, match.start() - BEFORE) : match.start()])]
+    if not mentioned:
+        return _alone([line for line in text.splitlines() if line.strip()])
+    doubts = (ASKED, _OTHER)  # after the label
+    denied = any(_DENIED.search(_sentence(text, match)) or any(doubt.match(text, match.end("label")) for doubt in doubts) for match in mentioned)
+    labels = {match["label"] for match in mentioned}
+    return labels.pop() if len(labels) == 1 and not denied else None
+
+
+def _alone(lines: list[str]) -> str | None:
+    """The label that stands alone on the last line, or before the only one."""
+    match = _ALONE.match(lines[-1]) if lines else None
+    if not match and len(lines) == 1:
+        match = _LEADING.match(lines[0])
+        if match and (match["label"].islower() or _OTHER.match(lines[0], match.end())):
+            match = None
+    return match["label"].upper() if match else None
 
 
 def _sentence(text: str, match: re.Match[str]) -> str:
     """The sentence that holds a match (of a very long one, the part around it)."""
-    before = re.split(r"[.!?\n]", text[max(0, match.start() - _BEFORE) : match.start()])[-1]
-    return before + re.split(r"[.!?\n]", text[match.start() : match.start() + _BEFORE])[0]
+    before = re.split(r"[.!?\n]", text[max(0, match.start() - BEFORE) : match.start()])[-1]
+    return before + re.split(r"[.!?\n]", text[match.start() : match.start() + BEFORE])[0]

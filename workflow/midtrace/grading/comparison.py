@@ -81,6 +81,14 @@ class Comparer:
         return (self._process.stdout.readline().strip() or None) if readable else None
 
 
+_comparer = Comparer()
+
+
+def same(gold: str, answer: str) -> bool:
+    """Whether math-verify finds an expression equal to the gold one. False if it fails, or is not done in time."""
+    return _comparer.equal(gold, answer)
+
+
 def serve(requests: IO[str], replies: IO[str]) -> None:
     """Compare pairs, one JSON list a line, until there are no more. The gold one comes first: math-verify is not symmetric."""
     from math_verify import parse, verify

@@ -3,36 +3,39 @@
 import re
 from typing import Any
 
-from midtrace.latex import boxed
+from midtrace import expressions
+from midtrace.latex import boxes
 from midtrace.loaders.loader import ID, TEXT, Loader, Row, Settings, UnusableError, text, written
 
 AIME_ANSWERS = range(1000)
 
 
 def gold_after_hashes(solution: str) -> str:
-    """The gold of a GSM8K solution: the number after ``####``, without separators."""
+    """The gold of a GSM8K solution: the number after ``####``; a plain one without separators, any other (``3/4``, ``50%``) as it is written."""
     _, found, gold = solution.rpartition("####")
-    gold = gold.strip().replace(",", "").removeprefix("$")
+    gold = gold.strip()
     if not found:
         raise UnusableError("no gold answer after ####")
-    if not re.fullmatch(r"-?\d+(\.\d+)?", gold):
+    if expressions.number(gold) is None:
         raise UnusableError("the gold answer is no number")
-    return gold
+    plain = gold.replace(",", "").removeprefix("$")
+    return plain if re.fullmatch(r"-?\d+(\.\d+)?", plain) else gold
 
 
 def gold_of_aime(answer: str) -> str:
-    """The gold of an AIME problem: a whole number from 0 to 999, without leading zeros."""
-    if not re.fullmatch(r"\d{1,3}", answer.strip()):
+    """The gold of an AIME problem: a whole number from 0 to 999, without leading zeros and unit (``336^\\circ`` is 336)."""
+    number = expressions.number(answer)
+    if number is None or number.percent or number.value.denominator != 1 or number.value not in AIME_ANSWERS:
         raise UnusableError("the gold answer is no whole number from 0 to 999")
-    return str(int(answer))
+    return str(number.value)
 
 
 def gold_in_box(solution: str) -> str:
-    """The content of the last ``\\boxed{}`` of a solution."""
-    found = boxed(solution)
-    if not found or not found[-1].strip():
+    """The content of the last ``\\boxed{}`` of a solution. One that is never closed is no gold, and neither is an intermediate one before it."""
+    last = boxes(solution)[-1:]
+    if not last or not last[0].content or not last[0].content.strip():
         raise UnusableError("no gold answer in \\boxed{}")
-    return found[-1].strip()
+    return last[0].content.strip()
 
 
 GSM8K = Loader(

@@ -1,10 +1,10 @@
 """The interruption updates: problems that were revised, and the update that brings the original back. So the gold is the original's."""
 
-import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
+from midtrace.latex import boxes
 from midtrace.loaders import sources
 from midtrace.loaders.live_code_bench import COLUMNS, question, tests_of
 from midtrace.loaders.loader import ID, TEXT, Loader, Row, Settings, UnusableError, text
@@ -20,7 +20,7 @@ def gold(answer: str) -> str:
     """The gold in an answer as its source has it: after ``####`` (GSM8K), in ``\\boxed{}`` (AIME 2024), or as it stands."""
     if "####" in answer:
         return gold_after_hashes(answer)
-    return gold_in_box(answer) if re.search(r"\\boxed\s*\{", answer) else answer
+    return gold_in_box(answer) if boxes(answer) else answer
 
 
 def _item(row: Row, settings: Settings) -> dict[str, Any]:

@@ -313,6 +313,7 @@ def arm_row(own: Mapping[str, pl.DataFrame], runs: pl.DataFrame, reads: pl.DataF
         "truncated": int((status == "truncated").sum()),
         "malformed": int((status == "malformed").sum()),
         "unparsed": int(((status == "terminated") & mine["answer"].is_null()).sum()),
+        "unstated": int((mine["grade_note"] == tables.UNSTATED).sum()),
         "readouts": int(counted["readouts"].sum()),
         "low_mass": int(counted["low_mass"].sum()),
         "ties": int(counted["ties"].sum()),

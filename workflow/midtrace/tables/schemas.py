@@ -58,6 +58,10 @@ class ItemTests(dy.Schema):
     expected = _text()
 
 
+# The grade_note of an answer that no answer statement makes.
+UNSTATED = "read without an answer statement"
+
+
 class RawTraces(dy.Schema):
     """One row is a trace as sampled. ``reasoning_start`` indexes ``output_ids``; ``n_reasoning`` counts tokens.
 
@@ -111,9 +115,10 @@ def _judge_verdict() -> dy.String:
 class Traces(RawTraces):
     """One row is a trace with its natural answer (null: unparsed, which counts as wrong).
 
-    ``answer`` of a code item is its program; ``grade_note`` says why a program failed, in words that quote neither it nor a test. ``grader`` says
-    who decided ``correct``. If a judge: ``judge_verdict`` is what became of its verdict (right is ``same`` alone), ``judge_text`` what it said (null:
-    it was not asked), and ``rules_correct`` what the rules say of the ``answer`` that they read; else these are null.
+    ``answer`` of a code item is its program; ``grade_note`` says why a program failed, in words that quote neither it nor a test, and is
+    ``UNSTATED`` for any other answer that was read without an answer statement (``docs/benchmarks.md``). ``grader`` says who decided
+    ``correct``. If a judge: ``judge_verdict`` is what became of its verdict (right is ``same`` alone), ``judge_text`` what it said (null: it was
+    not asked), and ``rules_correct`` what the rules say of the ``answer`` that they read; else these are null.
     """
 
     answer = _text(nullable=True)
