@@ -8,11 +8,18 @@ from snakemake.utils import min_version
 min_version("9.11")
 
 sys.path.insert(0, os.path.join(workflow.basedir, "workflow"))
-os.environ |= {"PYTHONPATH": os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH")]))}
 
-from midtrace import codedigest
+from midtrace import codedigest, environment
 from midtrace import config as study_config
 from midtrace.errors import WRITABLE, InputError
+
+try:
+    environment.in_utf8()
+except InputError as error:
+    sys.exit(f"midtrace: error: {error}")
+known = environment.of_jobs(os.environ, sys.path[0])  # jobs inherit it
+os.environ.clear()
+os.environ |= known
 
 if not workflow.config_settings.configfiles:
 

@@ -24,7 +24,7 @@ CUTS = [{}, {"shards": 2}, {"shards": 4}, {"shards": 4, "engines": "per_model"}]
 
 def study(jobs: dict[str, Any]) -> dict[str, Any]:
     """The nine-arm study, three times as many models and twice as many benchmarks; the model and the items stand for larger ones."""
-    config = yaml.safe_load((ROOT / "config/studies/nine_arms_qwen3.yaml").read_text())
+    config = yaml.safe_load((ROOT / "config/studies/nine_arms_qwen3.yaml").read_text(encoding="utf-8"))
     (model,) = config["models"].values()
     model |= {"source": str(ROOT / "resources/embedded"), "revision": None, "dialect": "embedded", "engine": "transformers", "dtype": "float32"}
     model |= {"max_tokens": 128, "machine": {}}

@@ -189,7 +189,7 @@ def scaling(sizes: list[int], resamples: int, sensitivity: int) -> Iterator[dict
             script = f"import json, benchmark; print(json.dumps(benchmark.decompose(json.load(open('files.json')), {resamples}, {sensitivity})))"
             # Writing takes memory too: a process of its own again.
             write = f"import json, pathlib, benchmark; json.dump(benchmark.write_study(pathlib.Path('.'), {rows}), open('files.json', 'w'))"
-            Path(folder, "benchmark.py").write_text(Path(__file__).read_text())
+            Path(folder, "benchmark.py").write_text(Path(__file__).read_text(encoding="utf-8"), encoding="utf-8")
             subprocess.run([sys.executable, "-c", write], cwd=folder, check=True)
             done = subprocess.run([sys.executable, "-c", script], cwd=folder, check=True, capture_output=True, text=True)
             yield json.loads(done.stdout.splitlines()[-1])

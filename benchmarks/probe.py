@@ -82,7 +82,7 @@ def vllm_ways(source: Path, threads: int) -> Ways:
 def requests(source: Path) -> Iterator[ScoreRequest]:
     """A trace of each length and number of cuts."""
     tokenizer = AutoTokenizer.from_pretrained(source)
-    text = "\n".join(path.read_text() for path in [ROOT / "LICENSE", ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))])
+    text = "\n".join(path.read_text(encoding="utf-8") for path in [ROOT / "LICENSE", ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))])
     ids = tokenizer.encode(text, add_special_tokens=False)
     suffix = tokenizer.encode(CLOSING, add_special_tokens=False)
     for length, n_cuts in GRID:

@@ -99,7 +99,7 @@ def read(path: Path, column: str, n: int) -> list[str]:
         return pl.read_parquet(path, columns=[column])[column].head(n).to_list()
     if path.suffix == ".jsonl":
         return pl.read_ndjson(path)[column].head(n).to_list()
-    return path.read_text().split("\n\n")[:n]
+    return path.read_text(encoding="utf-8").split("\n\n")[:n]
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ COLUMNS = {"raw/traces": ["trace_id", "output_ids"], "readouts": ["trace_id", "c
 
 def study(engines: str, replicates: int) -> dict[str, Any]:
     """Two arms of the demo in vLLM."""
-    config = yaml.safe_load((ROOT / "config/studies/demo_vllm.yaml").read_text())
+    config = yaml.safe_load((ROOT / "config/studies/demo_vllm.yaml").read_text(encoding="utf-8"))
     config["benchmarks"] = {"chains": {**config["benchmarks"]["chains"], "n": 32}}
     config["comparisons"] = config["comparisons"][:1]
     config["controls"], config["planted"] = {"items": 0, "horizons": [16, 64]}, None
@@ -69,7 +69,7 @@ if __name__ == "__main__":
             checkout = Path(scratch)
             seconds = run(checkout, way, arguments.replicates)
             found = tables(checkout)
-            loaded = sum("KV cache" in path.read_text() for path in (checkout / "logs").rglob("*.log"))
+            loaded = sum("KV cache" in path.read_text(encoding="utf-8") for path in (checkout / "logs").rglob("*.log"))
             first = first or found
             same = found.keys() == first.keys() and all(found[name].equals(first[name]) for name in found)
             print(json.dumps({"engines": way, "s": round(seconds), "loaded": loaded, "tables": len(found), "same_tables": same}), flush=True)

@@ -68,7 +68,7 @@ def shard_unit(stage):
 def tables_done(receipt):
     """What a receipt says is done: the tables, each with its identity."""
     try:
-        return dict(json.loads(Path(receipt).read_text())["tables"])
+        return dict(json.loads(Path(receipt).read_text(encoding="utf-8"))["tables"])
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 

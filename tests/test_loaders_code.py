@@ -55,7 +55,7 @@ def problem(number: int, functional: bool = False, **values: Any) -> Row:
 
 
 def save(rows: list[Row], path: Path) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 

@@ -430,7 +430,7 @@ def test_a_local_folder_is_named_without_its_place(made: Made, tmp_path: Path):
 def test_rows_that_are_left_out_are_counted_with_their_reasons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     rows = [f"{k},{GATED},x | y,{'A' if k else 'Z'}" for k in range(4)]
-    Path("exam.csv").write_text("\n".join(["id,question,options,answer", *rows, f"9,{GATED},x,A", f"10,{GATED},y,A"]))
+    Path("exam.csv").write_text("\n".join(["id,question,options,answer", *rows, f"9,{GATED},x,A", f"10,{GATED},y,A"]), encoding="utf-8")
     settings = {"seed": 0, "benchmark": benchmark_entry("file", "exam.csv", n=2, strata="equal")}
     items.run(*item_files("items/toy.parquet"), "made-up", settings)
     found = provenance.item_sources(["items/toy.parquet"])

@@ -69,7 +69,7 @@ def test_interruptibility_repeats_aime_and_interrupts_at_the_papers_cuts(load):
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
 def test_no_study_invents_a_commit(path: Path):
-    config = yaml.safe_load(path.read_text())
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
     for registry in ("models", "benchmarks"):
         for name, entry in config[registry].items():
             assert entry.get("revision") in (None, FILL_IN), f"{registry}.{name}"

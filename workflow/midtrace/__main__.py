@@ -28,4 +28,6 @@ def main(arguments: list[str]) -> int | str | None:
 
 
 if __name__ == "__main__":
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]  # texts of items, whatever the locale
     sys.exit(main(sys.argv[1:]))

@@ -55,7 +55,7 @@ def _path(module: str) -> Path:
 def _imports(path: Path) -> frozenset[str]:
     """Modules of the package that a file imports, anywhere in it, without the package's name."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Import):
@@ -70,7 +70,7 @@ def _imports(path: Path) -> frozenset[str]:
 @cache
 def _tree(path: Path) -> str:
     """The syntax tree of a file as text, without docstrings (those of attributes included)."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [entry for entry in node.body if not _is_text(entry)]

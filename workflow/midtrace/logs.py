@@ -29,7 +29,7 @@ def to_log(path: str | Path) -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     _terminal = os.fdopen(os.dup(2), "w", buffering=1)
-    with open(path, "w", buffering=1) as log:
+    with open(path, "w", encoding="utf-8", buffering=1) as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         try:

@@ -48,7 +48,7 @@ def _of_folder(folder: str, size: int) -> int | None:
     index = Path(folder, "model.safetensors.index.json")
     if index.is_file():
         with suppress(ValueError, KeyError, TypeError, AttributeError):
-            return sum(_of_file(Path(folder, name), size) for name in set(json.loads(index.read_text())["weight_map"].values()))
+            return sum(_of_file(Path(folder, name), size) for name in set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     files = [path for pattern in ("*.safetensors", "*.bin", "*.gguf") if (path := sorted(Path(folder).glob(pattern)))]
     return sum(_of_file(path, size) for path in files[0]) if files else None
 

@@ -18,7 +18,7 @@ FIELDS = {"effect", "table", "planted", "low", "high", *KEYS}
 
 def read(path: str | Path) -> list[dict]:
     """The planted effects of a file: a list of mappings, see ``resources/embedded/expected.yaml``."""
-    effects = yaml.safe_load(Path(path).read_text())
+    effects = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     if not isinstance(effects, list):
         raise InputError(path, "file", "is not a list of effects", "entries with effect, table, estimand, low, high")
     for index, effect in enumerate(effects):

@@ -27,6 +27,7 @@ import requests as http
 
 from midtrace import devices, engines, memory
 from midtrace.engines import VLLM_BY, Engine
+from midtrace.engines.server import session_for
 from midtrace.errors import InputError
 from midtrace.tables import write_json
 
@@ -70,7 +71,7 @@ def reach(
 def _found(address: Path, owner: Mapping[str, Any]) -> str | None:
     """The url of a server that is kept for this owner."""
     try:
-        known = json.loads(address.read_text())
+        known = json.loads(address.read_text(encoding="utf-8"))
         return known["url"] if known["owner"] == dict(owner) and is_alive(known["keeper"]) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -82,7 +83,7 @@ def _start(model: Mapping[str, Any], threads: int, machine: Mapping[str, Any], a
     address.unlink(missing_ok=True)
     print(f"starting a server of {model['source']} for this run; it says in {log} what it does, or which GPUs it waits for", flush=True)
     asked = {"model": dict(model), "address": str(address), "threads": threads, "machine": dict(machine), "owner": dict(owner)}
-    with log.open("w") as output:
+    with log.open("w", encoding="utf-8") as output:
         command = [sys.executable, "-m", "midtrace.serving"]
         keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, text=True)
     assert keeper.stdin is not None
@@ -157,7 +158,7 @@ def _die_with_parent() -> None:
 
 def _answers(url: str) -> bool:
     try:
-        return http.get(f"{url}/health", timeout=5).status_code == 200
+        return session_for(url).get(f"{url}/health", timeout=5).status_code == 200
     except http.RequestException:
         return False
 

@@ -28,7 +28,7 @@ NAME = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
 @lru_cache(maxsize=1)
 def schema() -> dict[str, Any]:
     """The JSON schema of a config."""
-    return yaml.safe_load(SCHEMA.read_text())
+    return yaml.safe_load(SCHEMA.read_text(encoding="utf-8"))
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -43,7 +43,7 @@ def read_yaml(path: str | Path) -> Any:
                 seen.add(key.value)
             return super().construct_mapping(node, deep)
 
-    return yaml.load(Path(path).read_text(), Loader)
+    return yaml.load(Path(path).read_text(encoding="utf-8"), Loader)
 
 
 def conform(config: Any, where: object) -> dict[str, Any]:

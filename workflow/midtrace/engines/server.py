@@ -4,6 +4,7 @@ Prompts go out as token ids, and token ids and the log-probabilities of named ca
 guess: ids are not made from text, and candidates that are missing are not taken for improbable.
 """
 
+import ipaddress
 import math
 import os
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import requests as http
@@ -33,6 +35,17 @@ NEUTRAL = {
     "return_token_ids": True,
     "return_tokens_as_token_ids": True,
 }
+
+
+def session_for(url: str) -> http.Session:
+    """An HTTP session; one to this machine goes to it directly, whatever the proxies of the user's session are."""
+    session = http.Session()
+    try:
+        host = urlsplit(url).hostname or ""
+        session.trust_env = not (host == "localhost" or ipaddress.ip_address(host).is_loopback)
+    except ValueError:  # a name, or no address at all: said when it is asked
+        pass
+    return session
 
 
 class ServerEngine:
@@ -70,7 +83,7 @@ class ServerEngine:
         timeout: float = 600.0,
     ):
         self.url, self.name, self.concurrency, self.timeout = url.rstrip("/"), served_model_name or source, concurrency, timeout
-        self.session = http.Session()
+        self.session = session_for(self.url)
         for scheme in ("http://", "https://"):
             self.session.mount(scheme, HTTPAdapter(pool_maxsize=concurrency))
         if api_key_variable:

@@ -114,7 +114,7 @@ def _samples(path: Path, kind: str, task: str | None, chosen: str | None) -> Ite
     elif kind == "inspect":
         yield from inspect_logs.samples(path, task)
     else:
-        records = enumerate(pl.read_parquet(path).iter_rows(named=True), 1) if path.suffix == ".parquet" else lines(path)
+        records = enumerate(pl.read_parquet(path, glob=False).iter_rows(named=True), 1) if path.suffix == ".parquet" else lines(path)
         yield from ((f"record {number}", record) for number, record in records)
 
 

@@ -75,7 +75,7 @@ def draw(tables: Mapping[str, pl.DataFrame], folder: str | Path, formats: Sequen
         chosen = [pl.col(name) == value for name, value in zip(keys, key, strict=True)]
         for name, function in zip(KINDS, (curves, leakage, errors), strict=True):
             frame = tables[name].filter(*chosen, pl.col("cut") == "fraction", pl.col("fraction").is_not_null())
-            with matplotlib.rc_context(style.RC):
+            with style.drawing():
                 figure = function(frame) if len(frame) else None
             if figure is not None:
                 paths = [Path(folder) / f"{'_'.join([name, *key])}.{extension}" for extension in formats]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import matplotlib
 from matplotlib.figure import Figure
 
 from midtrace.figures import checks, effects, methods, sources, style
@@ -26,5 +25,5 @@ DRAWN: dict[str, Callable[[Parts], Figure | None]] = {
 
 def draw(kind: str, parts: Parts) -> Figure:
     """Draw one kind of figure (a name of :mod:`midtrace.figures.catalogue`); a note stands where there is nothing to draw."""
-    with matplotlib.rc_context(style.RC):
+    with style.drawing():
         return DRAWN[kind](parts) or style.nothing()

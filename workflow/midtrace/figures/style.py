@@ -1,7 +1,8 @@
 """How figures look, and how they are written: the same input gives the same bytes."""
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,17 @@ METADATA: dict[str, dict[str, Any]] = {
 }
 
 
+@contextmanager
+def drawing() -> Iterator[None]:
+    """In this block matplotlib draws in this style and by its own defaults; what a matplotlibrc of the user says is no part of a figure."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(RC)
+        yield
+
+
 def new(height: float) -> Figure:
-    """An empty figure of page width; ``height`` in inches. Call under :func:`matplotlib.rc_context` with ``RC``."""
+    """An empty figure of page width; ``height`` in inches. Call under :func:`drawing`."""
     return Figure(figsize=(WIDTH, height), layout="constrained")
 
 
@@ -80,7 +90,7 @@ def save(figure: Figure, paths: Iterable[str | Path]) -> None:
     for path in map(Path, paths):
         extension = path.suffix[1:]
         drawn = BytesIO()  # on a full disk matplotlib stumbles when it tidies up, and hides what was wrong
-        with matplotlib.rc_context(RC):
+        with drawing():
             figure.savefig(drawn, format=extension, metadata=METADATA[extension])
         with whole(path) as temporary:
             temporary.write_bytes(drawn.getvalue())

@@ -73,7 +73,7 @@ def scan(paths: Sequence[tuple[str | Path, Mapping[str, Any] | None]], schema: t
                 raise InputError(path, f"column {name}", "missing" if name not in found else f"is {found[name]}", str(dtype))
     if not paths:
         return schema.create_empty().lazy()
-    return pl.scan_parquet([Path(path) for path, _ in paths]).select(list(wanted))
+    return pl.scan_parquet([Path(path) for path, _ in paths], glob=False).select(list(wanted))
 
 
 def conform(frame: pl.DataFrame, schema: type[dy.Schema], where: object) -> pl.DataFrame:
@@ -225,7 +225,7 @@ def whole(path: str | Path) -> Iterator[Path]:
 def _place() -> str:
     """Where process numbers mean the same: this machine since its start, and in it this container. Empty where that cannot be told."""
     try:
-        boot, container = Path("/proc/sys/kernel/random/boot_id").read_text(), os.readlink("/proc/self/ns/pid")
+        boot, container = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8"), os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""
     return hashlib.sha256(f"{boot} {container}".encode()).hexdigest()[:12]
