@@ -6,9 +6,11 @@ AssertionError where something was lost. What failed is written beside the messa
 """
 
 import argparse
+import importlib.util
 import io
 import json
 import random
+import shutil
 import sys
 import tempfile
 import traceback
@@ -20,17 +22,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dataframely as dy
+import polars as pl
 import yaml
 
 from midtrace import config as study_config
-from midtrace import items
+from midtrace import gguf as gguf_reader
+from midtrace import items, tables
 from midtrace.errors import InputError
 from midtrace.external import formats
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "tests"))  # where small inputs are built
+sys.path += [str(ROOT / "tests"), str(ROOT / "scripts")]  # where small inputs are built, and what builds them
 
-from builders import benchmark_entry, small_config  # noqa: E402
+from builders import Study, benchmark_entry, gguf_file, small_config  # noqa: E402
 
 # What breaks readers: other types, numbers at the edges, separators, half characters.
 VALUES = ["null", "true", "1.5", "-1", "1e400", "9" * 400, '""', '"\\ud800"', "[]", "{}", "[[]]", '{"a": 1}', "NaN", '"\\u0000"', '"</think>"']
@@ -51,12 +56,15 @@ class Input:
         Makes whole files, in a folder of their own that stays as long as the run.
     read
         Reads a file.
+    mutate
+        Spoils a file.
     """
 
     name: str
     suffix: str
     examples: Callable[[Path], list[bytes]]
     read: Callable[[Path], object]
+    mutate: Callable[[bytes, random.Random], bytes] = lambda data, rng: rng.choice((mutate, mutate_lines))(data, rng)
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
@@ -137,7 +145,7 @@ def run(kind: Input, n: int, seed: int, folder: Path) -> dict[str, object]:
     for number in range(n):
         rng = random.Random(f"{seed}/{kind.name}/{number}")
         path = folder / f"{kind.name}-{number}{kind.suffix}"
-        path.write_bytes(rng.choice((mutate, mutate_lines))(rng.choice(examples), rng))
+        path.write_bytes(kind.mutate(rng.choice(examples), rng))
         try:
             kind.read(path)
             counts["read"] += 1
@@ -228,6 +236,87 @@ def _read_log(kind: str, path: Path) -> None:
         raise problem
 
 
+def flip(data: bytes, rng: random.Random, first: int, last: int) -> bytes:
+    """One to four changes between two places of a binary file: bits and bytes replaced, lost or doubled; now and then it is cut off."""
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(first, max(first + 1, min(last, len(data))))
+        end = min(len(data), at + rng.choice((1, 1, 4, 8)))
+        change = rng.randrange(5)
+        if change == 0:
+            data = data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :] if at < len(data) else data
+        elif change == 1:
+            data = data[:at] + rng.choice((b"\xff", b"\x00", b"\x7f")) * (end - at) + data[end:]
+        elif change == 2:
+            data = data[:at] + rng.randbytes(end - at) + data[end:]
+        elif change == 3:
+            data = data[:at] + data[end:] if rng.random() < 0.5 else data[:end] + data[at:end] + data[end:]
+        elif rng.random() < 0.2:
+            data = data[:at]
+    return data
+
+
+TABLES: dict[bytes, tuple[type[dy.Schema] | None, pl.DataFrame]] = {}  # of the metadata's stage and columns: what whole files hold
+STAGES = {
+    **{"items": tables.Items, "raw/traces": tables.RawTraces, "traces": tables.Traces, "cuts": tables.Cuts, "readouts": tables.Readouts},
+    **{"raw/continuations": tables.RawContinuations, "continuations": tables.Continuations, "controls": tables.Controls},
+    **{"decomposition": None},
+}
+
+
+def _tables(folder: Path) -> list[bytes]:
+    """The tables of all stages of a small study, and one of estimates."""
+    (folder / "small.yaml").write_text(yaml.safe_dump(small_config()), encoding="utf-8")
+    study = Study(folder, study_config.load(folder / "small.yaml"))
+    study.run()
+    found = []
+    for stage in STAGES:
+        path = next(
+            path for path in sorted(folder.rglob("*.parquet")) if f"/{stage}/" in str(path).replace(str(folder), "", 1) and "/." not in str(path)
+        )
+        found.append(path.read_bytes())
+        TABLES[stage.encode()] = STAGES[stage], tables.read(path, STAGES[stage])
+    return [stage.encode() + b"\n" + data for stage, data in zip(STAGES, found, strict=True)]
+
+
+def _spoil_table(data: bytes, rng: random.Random) -> bytes:
+    """Half of the changes in the footer, which carries no checksum; the first line says which table it was."""
+    stage, _, data = data.partition(b"\n")
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    first = len(data) - footer if rng.random() < 0.5 else 0
+    return stage + b"\n" + flip(data, rng, first, len(data))
+
+
+def _read_table(path: Path) -> None:
+    """Read a table as stages do: whole and lazily. What is read is what was written."""
+    stage, _, data = path.read_bytes().partition(b"\n")
+    schema, whole = TABLES[stage]
+    table = path.with_suffix(".table.parquet")
+    table.write_bytes(data)
+    try:
+        assert tables.read(table, schema).equals(whole), f"{stage.decode()}: other rows are read than were written"
+        if schema is not None:
+            assert tables.scan([(table, None)], schema).collect().equals(whole), f"{stage.decode()}: other rows are scanned than were written"
+    finally:
+        table.unlink()
+
+
+def _gguf(folder: Path) -> list[bytes]:
+    return [gguf_file(folder / "whole.gguf").read_bytes()]
+
+
+def _read_gguf(path: Path) -> None:
+    """Unpack a file; a folder is there whole, or not at all."""
+    folder = path.with_suffix(".model")
+    try:
+        gguf_reader.unpack(path, folder)
+        assert (folder / "config.json").is_file() and list(folder.glob("*.safetensors")), "no model in the folder"
+    except InputError:
+        assert not folder.exists() and not list(path.parent.glob(f".{folder.name}.*")), "half a folder is left"
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 INPUTS: dict[str, Input] = {
     kind.name: kind
     for kind in (
@@ -236,6 +325,8 @@ INPUTS: dict[str, Input] = {
         Input("lm_eval", ".jsonl", _lm_eval, partial(_read_log, "lm-eval")),
         Input("inspect", ".eval", _inspect, partial(_read_log, "inspect")),
         Input("config", ".yaml", _configs, study_config.load),
+        Input("tables", ".bin", _tables, _read_table, _spoil_table),
+        *([Input("gguf", ".gguf", _gguf, _read_gguf, lambda data, rng: flip(data, rng, 0, 1600))] if importlib.util.find_spec("gguf") else []),
     )
 }
 

@@ -254,3 +254,32 @@ class Study:
 
 def _main(script: str, *arguments: Any) -> None:
     importlib.import_module(script).main(*arguments)
+
+
+def gguf_file(path: Path, without: str = "", cut: int | None = None) -> Path:
+    """A GGUF file with a Llama of one small layer; without one of its weights, or cut off."""
+    import gguf
+
+    width, words = 16, ["<unk>", "<s>", "</s>", *"abcdefghijklm"]
+    writer = gguf.GGUFWriter(path, "llama")
+    for add, value in (
+        (writer.add_context_length, 64), (writer.add_embedding_length, width), (writer.add_block_count, 1), (writer.add_feed_forward_length, 32),
+        (writer.add_head_count, 2), (writer.add_head_count_kv, 2), (writer.add_layer_norm_rms_eps, 1e-5), (writer.add_vocab_size, len(words)),
+        (writer.add_rope_freq_base, 10000.0), (writer.add_tokenizer_model, "llama"), (writer.add_token_list, words),
+        (writer.add_token_scores, [0.0] * len(words)), (writer.add_token_types, [2, 3, 3, *[1] * 13]), (writer.add_bos_token_id, 1),
+        (writer.add_eos_token_id, 2), (writer.add_unk_token_id, 0),
+    ):  # fmt: skip
+        add(value)
+    shapes = {"token_embd": (len(words), width), "output": (len(words), width), "output_norm": (width,), "blk.0.attn_norm": (width,)}
+    shapes |= {f"blk.0.attn_{part}": (width, width) for part in ("q", "k", "v", "output")}
+    shapes |= {"blk.0.ffn_norm": (width,), "blk.0.ffn_gate": (32, width), "blk.0.ffn_up": (32, width), "blk.0.ffn_down": (width, 32)}
+    for name, shape in shapes.items():
+        if name != without:
+            writer.add_tensor(f"{name}.weight", np.full(shape, 0.5, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    if cut is not None:
+        path.write_bytes(path.read_bytes()[:cut])
+    return path

@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from midtrace.errors import InputError
 
@@ -28,14 +29,23 @@ def unpack(file: str | Path, folder: str | Path) -> None:
 
     file, folder = Path(file), Path(folder)
     try:
-        packed = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+        options: dict[str, Any] = {"gguf_file": file.name, "dtype": torch.float32, "output_loading_info": True}
+        read: Any = AutoModelForCausalLM.from_pretrained(file.parent, **options)
+        packed, loaded = read
         tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    except (ImportError, OSError, ValueError) as error:
-        raise InputError(file, "file", f"cannot be read ({str(error).strip().splitlines()[0]})", "GGUF weights, and midtrace[smollm2]") from None
-    config = packed.config
-    del config.quantization_config  # the weights are dense by now, but a model that says otherwise is not saved
-    model = type(packed)(config)
-    model.load_state_dict(packed.state_dict())
+        config = packed.config
+        del config.quantization_config  # the weights are dense by now, but a model that says otherwise is not saved
+        model = type(packed)(config)
+        model.load_state_dict(packed.state_dict())
+    except Exception as error:  # on a damaged header the readers raise whatever the numbers in it lead to
+        said = (str(error).strip().splitlines() or [""])[0][:200]
+        raise InputError(file, "file", f"cannot be read ({type(error).__name__}: {said})", "GGUF weights, and midtrace[smollm2]") from None
+    # Transformers would begin these at random.
+    absent = sorted({str(name) for kind in ("missing_keys", "mismatched_keys") for name in loaded[kind]})
+    if absent:
+        raise InputError(
+            file, "tensors", f"{len(absent)} of the model's weights are missing or have another shape, {absent[0]} first", "a whole GGUF file"
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.")
     try:
