@@ -12,7 +12,7 @@ VLLM_BENCHMARKS := benchmarks/agreement.py benchmarks/generate.py benchmarks/sta
 
 CHECK_PYTHON := $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit("error: PYTHON=$(PYTHON) is Python %d.%d; needed: 3.11 or newer" % v[:2] if v < (3, 11) else 0)'
 
-.PHONY: setup setup-vllm setup-importing slurm demo test test-faults test-vllm test-importing test-slurm lint format bench bench-vllm model smollm2 clean
+.PHONY: setup setup-vllm setup-importing slurm demo test test-fast test-faults test-vllm test-importing test-slurm lint format bench bench-vllm model smollm2 clean
 
 setup: $(STAMP)
 
@@ -30,6 +30,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
+
+# What a developer runs while writing.
+test-fast: $(STAMP)
+	$(BIN)/python -m pytest -m "not slow and not long"
 
 # Kills, full disks and the like. Small disks are mounted: by root, or else in a namespace of the user's own, where the system allows that.
 test-faults: $(STAMP)

@@ -1,6 +1,7 @@
 """Shared fixtures: the embedded model, real vocabularies where they are present, and one small study whose scripts ran in process."""
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,19 @@ from midtrace import config as study_config
 
 settings.register_profile("midtrace", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("midtrace")
+
+
+# Tests that start other programs, fill disks or kill: they run where -m names their mark, and never because it says something else.
+ON_REQUEST = ("faults", "vllm", "slurm", "importing")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    named = set(re.findall(r"\w+", config.getoption("markexpr")))
+    unwanted = [item for item in items if any(item.get_closest_marker(mark) for mark in ON_REQUEST if mark not in named)]
+    if unwanted:
+        config.hook.pytest_deselected(items=unwanted)
+        left_out = set(unwanted)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session", autouse=True)

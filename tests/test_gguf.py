@@ -9,6 +9,7 @@ from midtrace.errors import InputError
 pytest.importorskip("gguf")
 
 
+@pytest.mark.long
 def test_a_whole_file_is_unpacked(tmp_path):
     from transformers import AutoModelForCausalLM
 

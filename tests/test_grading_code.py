@@ -162,6 +162,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.long
 @needs_bubblewrap
 def test_attacks_are_wrong_answers_with_a_reason_and_grading_goes_on():
     answers = [(fenced(program), "item") for program, _ in ATTACKS.values()]
@@ -173,6 +174,7 @@ def test_attacks_are_wrong_answers_with_a_reason_and_grading_goes_on():
     assert found[-1] == (None, False, "no code block")
 
 
+@pytest.mark.long
 @needs_bubblewrap
 def test_two_hundred_programs_leak_nothing():
     processes, descriptors, memory = ours(), set(os.listdir("/proc/self/fd")), psutil.Process().memory_info().rss

@@ -248,10 +248,13 @@ def test_the_stage_equals_separate_reads(study: Study, tokenizer, tmp_path):
         assert (row["choice"], row["correct"]) == (alone.choice, alone.correct)
 
 
-def test_extended_spellings_hold_at_least_the_mass(study: Study, tokenizer, tmp_path):
+def test_extended_spellings_hold_at_least_the_mass(study: Study, tokenizer, tmp_path, monkeypatch):
+    asked: list[bool] = []
+    monkeypatch.setattr(probe, "spellings", lambda *given: asked.append(given[2]) or spellings(*given))
     plain = run(study, tmp_path / "a.parquet", walker(tokenizer, broken=1))
     extended = run(study, tmp_path / "b.parquet", walker(tokenizer, broken=1), readouts={"spellings": "extended", "low_mass": 0.5})
     assert (extended["candidate_mass"] >= plain["candidate_mass"]).all()
+    assert asked == [False, True], "this small vocabulary has no quoted labels, so the mass alone would not show it"
 
 
 def test_another_vocabulary_is_refused(study: Study, tokenizer, tmp_path):

@@ -130,6 +130,7 @@ def test_functions_and_methods_return_the_right_value(kind, head):
         assert [name for name, same in wrong.items() if same] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_scripts_print_the_right_output_and_their_wrong_twins_another(kind):
     cases = [(source, given, expected) for source, given, expected, _, _ in SCRIPTS.values()]

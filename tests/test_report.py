@@ -232,9 +232,11 @@ def test_accuracies_are_held_against_chance():
 def test_a_study_near_chance_says_so(made: Made, page: str):
     """The same tables under a chance level that no interval lies above."""
     assert "<b>Against chance.</b>" in page and "above chance: " in page and NOTHING not in page
-    policy = catalogue.of(pl.read_parquet(made.decomposition["policy"]), "made", "choice")
-    arms = [{"arm": "low", "accuracy": SOME}]
-    assert report.guessing(policy, arms, made.report_settings["figures"]["analysis"], 0.999)[-1] == NOTHING
+    policy = catalogue.of(pl.read_parquet(made.decomposition["policy"]), "tiny", "chains")
+    arms, analysis = [{"arm": "low", "accuracy": SOME}], made.report_settings["figures"]["analysis"]
+    assert report.guessing(policy, arms, analysis, 1.0)[-1] == NOTHING
+    sentences = report.guessing(policy, arms, analysis, 0.0)
+    assert NOTHING not in sentences and sum("above chance: " in sentence for sentence in sentences) == 2, "own answers, and the probe"
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.05, "+5.0"), (-0.05, "\N{MINUS SIGN}5.0"), (-0.0001, "0.0"), (0.0, "0.0")])
@@ -248,9 +250,10 @@ def test_model_output_and_names_are_escaped(page: str):
     assert "\u202e" not in page
 
 
-def test_gated_text_never_appears(page: str):
-    assert "GATED" not in page
-    assert "GATED" not in report.render({**_minimal(), "study": "x"})
+def test_gated_text_never_appears(made: Made, page: str):
+    (exam,) = (path for path in made.inputs["item_tables"] if path.endswith("exam.parquet"))
+    assert GATED in pl.read_parquet(exam)["question"][0], "the study has such a benchmark"
+    assert "exam" in page and "GATED" not in page
 
 
 def test_figures_of_interruptions_are_shown_with_their_captions():

@@ -138,6 +138,7 @@ def test_sleeping_ends_too(monkeypatch, kind):
 # Attacks
 
 
+@pytest.mark.long
 @needs_bubblewrap
 class TestAttacks:
     def test_network(self):
