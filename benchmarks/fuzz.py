@@ -270,9 +270,7 @@ def _tables(folder: Path) -> list[bytes]:
     study.run()
     found = []
     for stage in STAGES:
-        path = next(
-            path for path in sorted(folder.rglob("*.parquet")) if f"/{stage}/" in str(path).replace(str(folder), "", 1) and "/." not in str(path)
-        )
+        path = min(path for path in (folder / stage).rglob("*.parquet") if "/." not in str(path) and path.suffixes == [".parquet"])
         found.append(path.read_bytes())
         TABLES[stage.encode()] = STAGES[stage], tables.read(path, STAGES[stage])
     return [stage.encode() + b"\n" + data for stage, data in zip(STAGES, found, strict=True)]

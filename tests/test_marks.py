@@ -9,9 +9,12 @@ from checkout import ROOT
 FILES = ("tests/test_faults.py", "tests/test_slurm.py", "tests/test_vllm.py", "tests/test_importing_real.py")
 
 
-@pytest.mark.parametrize("expression", [None, "not slow", "slow", "not slow and not long"])
+pytestmark = pytest.mark.long
+
+
+@pytest.mark.parametrize("expression", ["not slow"])
 def test_marks_that_are_not_named_stay_out(expression):
-    asked = ["-m", expression] if expression else []
+    asked = ["-m", expression]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider", *asked, *FILES], cwd=ROOT, capture_output=True, text=True
     )
