@@ -327,6 +327,24 @@ def test_an_answer_ends_at_the_first_of_all_ends(vocabulary, name, end):
     assert (broken.status, broken.n_reasoning, broken.answer_ids) == ("malformed", 1, [])
 
 
+def test_an_imported_text_ends_at_the_first_of_all_ends(vocabulary):
+    from midtrace.external.runs import Run
+    from midtrace.external.importing import _encode
+
+    tokenizer = vocabulary("qwen3")
+    rest = "<|endoftext|>Answer: B<|im_end|>"
+    for text, reasoning, expected in (
+        ("<think>Hm.</think>Answer: C" + rest, None, ("terminated", "Answer: C")),
+        ("Answer: C" + rest, "Hm.", ("terminated", "Answer: C")),
+        ("<think>Hm." + rest + "</think>Answer: B", None, ("malformed", "")),
+    ):
+        ids = _encode(Run(item="1", replicate=0, text=text, reasoning=reasoning, finish_reason="stop"), dialects.QWEN3, tokenizer)
+        found = dialects.split(ids, tokenizer, "qwen3")
+        assert (found.status, tokenizer.decode(found.answer_ids)) == expected
+        assert tokenizer.decode(ids[1 : 1 + found.n_reasoning]) == "Hm."
+        assert ids[-1] == IM_END
+
+
 def test_ends_that_the_generation_settings_list(vocabulary):
     from copy import deepcopy
 
