@@ -25,6 +25,13 @@ from midtrace.estimands import GAPS
 
 MINUS = "\N{MINUS SIGN}"
 TERMINAL = ("terminal", "terminal_continuation")
+# The readouts that figures and report show, and what they call them there.
+READOUTS = {
+    "terminal": "Y",
+    "terminal_continuation": "Y by continuation",
+    "symmetric": "Y_sym",
+    "symmetric_continuation": "Y_sym by continuation",
+}
 BY_READING = (("terminal", "symmetric"), ("terminal_continuation", "symmetric_continuation"))
 
 
@@ -398,12 +405,11 @@ def sentences(row: Headline, margin: float, level: float) -> list[str]:
 
 def _origin(row: Headline, level: float) -> str:
     """Which of the two named strata has a contribution that is clearly not zero, under each readout."""
-    names = {"terminal": "Y", "terminal_continuation": "Y", "symmetric": "Y_sym", "symmetric_continuation": "Y_sym"}
     said = {}
     for readout in row.readouts:
         sources = {"runs that finish earlier": row.finishing.get(readout), "pairs that both still think": row.active.get(readout)}
         clear = [name for name, estimate in sources.items() if estimate is not None and estimate.shown(level) in ("higher", "lower")]
-        said[names[readout]] = " and ".join(clear) or "neither of the two sources"
+        said[READOUTS[readout].removesuffix(" by continuation")] = " and ".join(clear) or "neither of the two sources"
     if len(set(said.values())) == 1:
         return f"What clearly contributes, under {' and '.join(said)}: {next(iter(said.values()))}."
     return "What clearly contributes: " + "; ".join(f"{text} under {name}" for name, text in said.items()) + ". Y and Y_sym disagree."

@@ -11,13 +11,7 @@ from midtrace.estimands import TERMINATION
 from midtrace.estimands.survival import completion_curve
 from midtrace.figures import style
 from midtrace.figures.parts import Parts, band, bars, chance_line, drawn, legend, terminal_readouts
-
-READOUTS = {
-    "terminal": "Y",
-    "symmetric": "Y_sym",
-    "terminal_continuation": "Y by continuation",
-    "symmetric_continuation": "Y_sym by continuation",
-}
+from midtrace.verdicts import READOUTS
 
 
 def _curves(axes: Axes, frame: pl.DataFrame, estimand: str) -> None:

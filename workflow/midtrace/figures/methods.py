@@ -19,10 +19,7 @@ APPROACHES = {
     "replicate": "replicate",
 }
 QUANTITIES = {
-    "terminal": ("contrast", "Y"),
-    "terminal_continuation": ("contrast", "Y by continuation"),
-    "symmetric": ("contrast", "Y_sym"),
-    "symmetric_continuation": ("contrast", "Y_sym by continuation"),
+    **{readout: ("contrast", label) for readout, label in verdicts.READOUTS.items()},
     "matched": ("matched_contrast", "equal length"),
 }
 

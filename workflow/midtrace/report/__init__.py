@@ -32,12 +32,6 @@ from midtrace.verdicts import Headline, number, p_value, plain, points
 
 FOLLOWED = 0.5  # a scripted statement that is followed less often is a failed control; it is said in the report
 TEMPLATE = Path(__file__).with_name("page.html.j2")
-READOUTS = {
-    "terminal": "Y",
-    "symmetric": "Y_sym",
-    "terminal_continuation": "Y (continuation)",
-    "symmetric_continuation": "Y_sym (continuation)",
-}
 VERDICTS = {
     "better": "treatment better",
     "worse": "treatment worse",
@@ -264,7 +258,7 @@ def headline_row(own: Mapping[str, pl.DataFrame], comparison: Mapping[str, str],
     return {
         "headline": row,
         "common": comparison["common"],
-        "names": READOUTS,
+        "names": verdicts.READOUTS,
         "policy_verdict": DIRECTIONS[row.contrast[row.readouts[0]].shown(level)] if row.readouts else "not measured",
         "matched_verdict": VERDICTS[row.matched_verdict(level)],
         "sentences": verdicts.sentences(row, margin, level),

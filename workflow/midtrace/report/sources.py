@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from midtrace.verdicts import Estimate, direction, number, one, p_value, points
+from midtrace.verdicts import READOUTS, Estimate, direction, number, one, p_value, points
 
 HALF = 0.5
 QUESTIONS = {
@@ -18,7 +18,6 @@ QUESTIONS = {
     "survivors": "Is it the selection of pairs that both still think?",
     "split": "Is it there at equal length?",
 }
-NAMES = {"terminal": "Y", "terminal_continuation": "Y by continuation", "symmetric": "Y_sym", "symmetric_continuation": "Y_sym by continuation"}
 
 
 def answers(own: Mapping[str, pl.DataFrame], treatment: str, reference: str, horizon: int, level: float) -> dict[str, str]:
@@ -52,7 +51,7 @@ def answers(own: Mapping[str, pl.DataFrame], treatment: str, reference: str, hor
 
 def shown(rows: pl.DataFrame) -> list[str]:
     """Outcomes to speak of: Y and Y_sym by the probe where there is one, else both by continuation."""
-    present = [name for name in NAMES if (rows["readout"] == name).any()]
+    present = [name for name in READOUTS if (rows["readout"] == name).any()]
     return [name for name in present if not name.endswith("_continuation")] or present
 
 
@@ -72,7 +71,7 @@ def dominance(rows: pl.DataFrame) -> str:
     """Whether most of the difference is earlier completion, under each outcome."""
     said = []
     for readout in shown(rows):
-        name, (contrast, share) = NAMES[readout], share_of(rows, readout)
+        name, (contrast, share) = READOUTS[readout], share_of(rows, readout)
         if contrast is None:
             continue
         if contrast.direction not in ("higher", "lower") or share is None:
@@ -165,7 +164,7 @@ def split(rows: pl.DataFrame, treatment: str, reference: str) -> str:
     more = {"higher": f"further tokens make {reference} worse", "lower": f"further tokens make {reference} better"}.get(
         further.direction, f"that further tokens of {reference} change it is not shown"
     )
-    whole = f"Of {points(contrast)} points under {NAMES[readout or '']}, {points(equal)} are there at equal length"
+    whole = f"Of {points(contrast)} points under {READOUTS[readout or '']}, {points(equal)} are there at equal length"
     return f"{whole} and {points(further)} come from the further tokens of {reference}: {at_equal}; {more}."
 
 
@@ -199,7 +198,7 @@ def claim(found: pl.DataFrame, settings: Mapping[str, Any]) -> list[str]:
         tested = one(at, estimand="dominant_in_all_p", readout=readout)
         if not parts:
             continue
-        whole = f"Most of the advantage at {declared['horizon']} tokens is earlier completion (under {NAMES[readout]}): {'; '.join(parts)}."
+        whole = f"Most of the advantage at {declared['horizon']} tokens is earlier completion (under {READOUTS[readout]}): {'; '.join(parts)}."
         if tested is None:
             verdict = " All at once: not tested, since not every comparison could be."
         else:
