@@ -43,7 +43,7 @@ def judging(paths: Sequence[str | Path], settings: Mapping[str, Any] | None) -> 
 
 
 def rows(paths: Sequence[str | Path], settings: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Per model, benchmark, arm and intervention: the measures over all cuts by fraction, and the number of interrupted runs.
+    """Per model, benchmark, arm (together: ``place``) and intervention: the measures over all cuts by fraction.
 
     Parameters
     ----------
@@ -59,5 +59,5 @@ def rows(paths: Sequence[str | Path], settings: Mapping[str, Any] | None) -> lis
         for key in frame.select(keys).unique(maintain_order=True).iter_rows():
             own = frame.filter(*(pl.col(name) == value for name, value in zip(keys, key, strict=True)))
             measures = {name: verdicts.one(own, estimand=name) for name in MEASURES}
-            found.append({**dict(zip(keys, key, strict=True)), **measures})
+            found.append({**dict(zip(keys, key, strict=True)), "place": ", ".join(key[:3]), **measures})
     return found
