@@ -1,7 +1,8 @@
 """Do the intervals cover, and does the decomposition find what was planted? Seeded simulation studies with known truth, as JSON lines.
 
 ``coverage``: how often a nominal 95% interval of the mean difference holds the truth, at 200 items x 3 replicates, by method and by where the
-variance lies. ``bands``: how often the simultaneous bands hold all of 12 horizons. ``strata``: planted effects against measured contributions.
+variance lies. ``conditional``: the same for a ratio of item means, and for completion curves with unequal
+replicates. ``bands``: how often the simultaneous bands hold all of 12 horizons. ``strata``: planted effects against measured contributions.
 ``bias``: a readout that misses what unfinished prefixes know. ``sources``: dominance, readout and survivor bounds, tipping point, equal-token split.
 """
 
@@ -12,10 +13,12 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
+from scipy import stats
 
 from midtrace import simulation
 from midtrace.decomposition import contrasts
-from midtrace.inference import crossed_intercepts, item_bootstrap, nested_bootstrap, two_way_bootstrap
+from midtrace.estimands.survival import summary as survival_summary
+from midtrace.inference import crossed_intercepts, item_bootstrap, linear_scores, nested_bootstrap, two_way_bootstrap
 from midtrace.outcomes import outcomes
 
 ITEMS, REPLICATES, HORIZON = 200, 3, 192
@@ -71,6 +74,62 @@ def coverage(studies: int, resamples: int, seed: int) -> Iterator[dict]:
             row = {"study": "coverage", "design": design, "method": method, "covered": round(float(covered.mean()), 4)}
             row |= {"width": round(float((high - low).mean()), 4), "studies": studies, "resamples": resamples}
             yield row | ({"not_ok": round(singular, 3)} if method == "crossed intercepts" else {})
+
+
+def conditional(studies: int, resamples: int, seed: int) -> Iterator[dict]:
+    """Coverage for a ratio of item means (pairs that meet a condition, more often in some items) and for a curve with unequal replicates.
+
+    The item effect is correlated with how often an item's pairs meet the condition, so that the ratio differs from the mean of item means.
+    """
+    rng = np.random.default_rng([seed, 7])
+    chance = rng.beta(1.0, 1.0, (ITEMS, 1, studies))
+    inside = rng.random((ITEMS, REPLICATES, studies)) < chance
+    values = rng.normal(chance, 1.0, (ITEMS, REPLICATES, studies)) * inside
+    truth = (1 / 3) / (1 / 2)  # E[chance^2] / E[chance] of a uniform chance
+    top, bottom = values.mean(axis=1), inside.mean(axis=1)
+    settings = {"resamples": resamples, "seed": seed}
+    limits = {}
+    for method in ("percentile", "bca"):
+        found = item_bootstrap(top, bottom, **settings, method=method)
+        limits[f"item, {method}"] = found.low, found.high
+    for name, bootstrap in (("nested", nested_bootstrap), ("two-way", two_way_bootstrap)):
+        bands_of = bootstrap(values, inside, **settings, families=list(range(studies)))
+        limits[name] = bands_of.low, bands_of.high
+    item, replicate = np.indices((ITEMS, REPLICATES)).reshape(2, -1)
+    fits, scores = [], []
+    for k in range(studies):
+        kept = inside[:, :, k].ravel()
+        fits.append(crossed_intercepts(values[:, :, k].ravel()[kept], item[kept], replicate[kept], weights=np.full(kept.sum(), 1 / kept.sum())))
+        own = linear_scores(top[:, k], bottom[:, k])
+        scores.append(own.mean() + np.array([-1, 1]) * stats.t.ppf(0.975, len(own) - 1) * own.std(ddof=1) / np.sqrt(len(own)))
+    limits["crossed intercepts"] = np.array([fit.low[0] for fit in fits]), np.array([fit.high[0] for fit in fits])
+    limits["t, linearised scores"] = np.array(scores)[:, 0], np.array(scores)[:, 1]
+    for method, (low, high) in limits.items():
+        covered = float(((low <= truth) & (high >= truth)).mean())
+        yield {"study": "conditional", "quantity": "ratio of item means", "method": method, "covered": round(covered, 4), "studies": studies}
+    yield from completion(studies, resamples, seed)
+
+
+def completion(studies: int, resamples: int, seed: int) -> Iterator[dict]:
+    """Coverage of P(L <= 60) and of the restricted mean up to 80, with 1 to 4 replicates and a cap at random lengths."""
+    rng = np.random.default_rng([seed, 8])
+    hits = np.zeros(2)
+    # An item's runs are geometric with a mean of its own, uniform in 20 to 100.
+    means = np.linspace(20, 100, 8_001)
+    survival = (1 - 1 / means[:, None]) ** np.arange(81)
+    truth = 1 - survival[:, 60].mean(), survival[:, :80].mean(axis=0).sum()
+    for k in range(studies):
+        counts = rng.integers(1, 5, ITEMS)
+        owner = np.repeat(np.arange(ITEMS), counts)
+        length = rng.geometric(1 / rng.uniform(20, 100, ITEMS)[owner])
+        cap = rng.integers(30, 200, len(owner))
+        status = np.where(length > cap, "truncated", "terminated")
+        frame = pl.DataFrame({"item_id": owner, "n_reasoning": np.minimum(length, cap), "status": status})
+        found = survival_summary(frame, [60, 80], resamples=resamples, level=0.95, seed=seed + k)
+        for at, row in enumerate((0, 2)):
+            hits[at] += found["ci_low"][row] <= truth[at] <= found["ci_high"][row]
+    for name, count in zip(("completion at 60", "restricted mean up to 80"), hits, strict=True):
+        yield {"study": "conditional", "quantity": name, "method": "Kaplan-Meier", "covered": round(count / studies, 4), "studies": studies}
 
 
 def bands(studies: int, resamples: int, seed: int) -> Iterator[dict]:
@@ -224,11 +283,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--studies", type=int, default=2_000, help="simulated studies per design of coverage")
     parser.add_argument("--whole-studies", type=int, default=200, help="simulated studies per design of strata, bias and sources")
-    parser.add_argument("--only", choices=["coverage", "bands", "strata", "bias", "sources"], nargs="+", help="some of the five")
+    parser.add_argument("--only", choices=["coverage", "conditional", "bands", "strata", "bias", "sources"], nargs="+", help="some of the six")
     parser.add_argument("--resamples", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=20261130)
     chosen = parser.parse_args()
-    parts = {"coverage": (coverage, chosen.studies), "bands": (bands, chosen.studies // 10)}
+    parts = {"coverage": (coverage, chosen.studies), "conditional": (conditional, chosen.studies // 4)}
+    parts["bands"] = bands, chosen.studies // 10
     parts |= {"strata": (strata, chosen.whole_studies), "bias": (bias, chosen.whole_studies), "sources": (sources, chosen.whole_studies)}
     for name, (part, studies) in parts.items():
         if chosen.only is None or name in chosen.only:
