@@ -101,7 +101,10 @@ def lines(*items: dict[str, Any]) -> str:
     [
         (lines({**ITEM, "answer": "C"}), "mine.jsonl: items: no usable row among 1, most often because: its answer is none of its options .*"),
         (lines(ITEM, ITEM), "mine.jsonl: id: 'mine/1' stands in rows 1 and 2; allowed: each id once"),
-        (lines({"id": 1, "question": "Which?", "options": ["x", "y"]}), r"mine.jsonl: column 'answer': missing; allowed: .*"),
+        (
+            lines({"id": 1, "question": "Which?", "options": ["x", "y"]}),
+            r"\S+: benchmarks.mine.columns.answer: 'answer' is no column of mine.jsonl; .*",
+        ),
         ("{not JSON", r"mine.jsonl: file: cannot be read \(.*\); allowed: .*"),
     ],
 )
@@ -129,5 +132,8 @@ def test_rows_that_no_study_can_use_are_left_out_and_listed(checkout: Checkout) 
     checkout.edit_config(put("benchmarks.mine.n", 2))
     refused(
         checkout.snakemake("items", check=False),
-        r"config: benchmarks.mine.n: is 2, but the usable items of mine.jsonl are 1 \(3 excluded\); allowed: at most 1, or null for all",
+        r"config: benchmarks.mine.n: is 2, but the usable items of mine.jsonl are 1 \(3 excluded: row 2 \(its answer is none of its options\), "
+        r"row 3 .*, row 4 \(no question\)\); all of them: results/small/items/mine.excluded.csv; allowed: at most 1, or null for all",
     )
+    left_out = checkout.folder / "results/small/items/mine.excluded.csv"
+    assert pl.read_csv(left_out)["row"].to_list() == [2, 3, 4], "Snakemake leaves it when it removes what a failed job has made"
