@@ -220,7 +220,7 @@ def _reads(traces: pl.DataFrame, by_id: dict, arm: str, settings: dict, rng: np.
                     choice = read.choice
                     row = {**keys, "context": context, "context_arm": context_arm, **vars(read)}
                     readouts.append({key: row[key] for key in tables.Readouts.column_names()})
-                jobs = continuation.jobs_of(cut, arm, commons, settings["continuations"], bool(names))
+                jobs = continuation.jobs_of(cut, probe.contexts_of(cut, arm, commons), settings["continuations"], bool(names))
                 if ("answer", context, context_arm) in jobs or context == "policy":
                     for mode in ("answer", "natural"):
                         if context != "policy" if mode == "natural" else ("answer", context, context_arm) not in jobs:

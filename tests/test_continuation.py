@@ -4,15 +4,16 @@ import polars as pl
 import pytest
 from builders import Study, walker
 
-from midtrace import continuation, tables
+from midtrace import continuation, probe, tables
 from midtrace.engines import GREEDY, Generation
 from midtrace.seeds import continuation_seed
 from midtrace.store import StoredEngine
 
 
 def jobs(cut, complete=False, partner=None, modes=("answer", "resume", "natural"), contexts=("policy", "common"), probed=True):
-    row = {"cut": cut, "complete": complete, "partner_arm": partner}
-    return continuation.jobs_of(row, "low", {"high": "medium"}, {"modes": modes, "contexts": contexts}, probed)
+    row = {"cut": cut, "horizon": 8, "complete": complete, "partner_arm": partner}
+    read = probe.contexts_of(row, "low", {"high": "medium"})
+    return continuation.jobs_of(row, read, {"modes": modes, "contexts": contexts}, probed)
 
 
 OWN, COMMON = ("answer", "policy", "low"), ("answer", "common", "medium")

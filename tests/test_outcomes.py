@@ -134,8 +134,14 @@ def test_nothing_to_tabulate_is_an_empty_table(inputs):
 
 def test_horizons_of_the_availability_grid_have_symmetric_rows_by_the_probe_only(inputs):
     inputs["continuations"] = inputs["continuations"].filter(pl.col("horizon") != 4)
-    rows = rows_of(outcomes.outcomes(**inputs, horizons=[16]))
+    rows = rows_of(outcomes.outcomes(**inputs, horizons=[16], grid=[4]))
     assert {key[0] for key in rows if key[1] == 4} == {"symmetric"}
+
+
+def test_later_looks_at_a_run_are_no_outcomes(inputs):
+    inputs["readouts"] = inputs["readouts"].filter((pl.col("horizon") != 4) | (pl.col("context") == "policy"))
+    inputs["continuations"] = inputs["continuations"].filter(pl.col("horizon") != 4)
+    assert {key[1] for key in rows_of(outcomes.outcomes(**inputs, horizons=[16]))} == {16}
 
 
 def test_one_row_per_trace_horizon_readout_and_context(study: Study):

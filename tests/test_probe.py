@@ -150,7 +150,9 @@ def test_a_label_without_a_token_is_an_error(tokenizer):
 
 def test_contexts():
     commons = {"high": "medium", "early": "low"}
-    assert probe.contexts_of({"cut": "horizon"}, "low", commons) == [("policy", "low"), ("common", "low"), ("common", "medium")]
+    at = {"cut": "horizon", "horizon": 8}
+    assert probe.contexts_of(at, "low", commons) == [("policy", "low"), ("common", "low"), ("common", "medium")]
+    assert probe.contexts_of(at, "low", commons, own_only={8}) == [("policy", "low")], "a later look at a run is under its own prompt"
     assert probe.contexts_of({"cut": "matched", "partner_arm": "high"}, "low", commons) == [("policy", "low"), ("common", "medium")]
     everywhere = [("policy", "low"), ("common", "low"), ("common", "medium")]
     assert probe.contexts_of({"cut": "fraction", "complete": False}, "low", commons) == [("policy", "low")]

@@ -26,9 +26,9 @@ def test_every_shard_has_its_schema_and_its_rows(study: Study):
         assert len(frames["raw/traces"]) == len(frames["traces"]) == 8
         assert frames["traces"]["item_id"].to_list() == tables.read(study.items, tables.Items)["item_id"].to_list()
         assert set(frames["cuts"]["trace_id"]) == set(frames["traces"]["trace_id"])
-        # Every cut is read under its own prompt, horizons and matched cuts in the common one besides.
+        # Every cut is read under its own prompt; horizons, matched cuts and whole blocks in the common one besides.
         cuts = frames["cuts"]
-        assert len(frames["readouts"]) == len(cuts) + len(cuts.filter(pl.col("cut") != "fraction"))
+        assert len(frames["readouts"]) == len(cuts) + len(cuts.filter((pl.col("cut") != "fraction") | pl.col("complete")))
         natural = frames["continuations"].filter(pl.col("mode") == "natural")
         assert len(natural) == len(cuts)
 
@@ -66,7 +66,7 @@ def test_strata_of_the_study_sum_to_its_contrast(study: Study):
     keys = ["horizon", "readout"]
     total = strata.group_by(keys).agg(pl.col("contribution").sum(), pl.col("share").sum())
     both = policy.filter(pl.col("estimand") == "contrast").join(total, on=keys)
-    assert len(both) == 3 * 3
+    assert len(both) == 3 * 6, "horizons x readouts"
     assert (both["estimate"] - both["contribution"]).abs().max() < 1e-12
     assert (both["share"] - 1).abs().max() < 1e-12
 

@@ -7,7 +7,7 @@ from typing import Any
 from midtrace import dialects, tables
 from midtrace.engines import GREEDY, Engine, GenerateRequest, Sampling
 from midtrace.logs import batches
-from midtrace.probe import Inputs, contexts_of
+from midtrace.probe import Inputs
 from midtrace.replay import prefix_end
 from midtrace.seeds import continuation_seed
 from midtrace.shard import WHOLE, Shard
@@ -15,7 +15,7 @@ from midtrace.vocabulary import require_context
 
 
 def jobs_of(
-    cut: Mapping[str, Any], arm: str, commons: Mapping[str, str], continuations: Mapping[str, Any], probed: bool
+    cut: Mapping[str, Any], contexts: Sequence[tuple[str, str]], continuations: Mapping[str, Any], probed: bool
 ) -> list[tuple[str, str, str]]:
     """(mode, context, context arm) in which a cut is continued by the engine.
 
@@ -23,14 +23,14 @@ def jobs_of(
     ----------
     cut
         A row of the cuts table.
-    arm, commons
-        The arm, and the common context of each comparison, by partner.
+    contexts
+        Where a probe reads it (:func:`midtrace.probe.contexts_of`).
     continuations
         Section of the config: ``modes`` and ``contexts``.
     probed
         Whether the probe reads the cut too. If it does, ``answer`` continues horizons in ``contexts`` and matched cuts in their common context.
-        If not (free-form answers), it stands in for the probe: every cut is continued wherever a probe would read it
-        (:func:`midtrace.probe.contexts_of`), horizons in ``contexts``. Whole blocks are continued too.
+        If not (free-form answers), it stands in for the probe: every cut is continued wherever a probe would read it, horizons in
+        ``contexts`` of the config. Whole blocks are continued too.
 
     Notes
     -----
@@ -38,7 +38,7 @@ def jobs_of(
     """
     jobs = []
     if "answer" in continuations["modes"]:
-        for context, context_arm in contexts_of(cut, arm, commons):
+        for context, context_arm in contexts:
             if cut["cut"] == "horizon":
                 wanted = context in continuations["contexts"]
             else:
@@ -46,8 +46,13 @@ def jobs_of(
             if wanted:
                 jobs.append(("answer", context, context_arm))
     if "resume" in continuations["modes"] and cut["cut"] == "fraction" and not cut["complete"]:
-        jobs.append(("resume", "policy", arm))
+        jobs += [("resume", context, context_arm) for context, context_arm in contexts if context == "policy"]
     return jobs
+
+
+def unread_horizons(replay: Mapping[str, Any], probed: bool) -> set[int]:
+    """Horizons, of the settings of replay, that are not continued: the availability grid, and the later look at a run where there is a probe."""
+    return {*replay["availability"], *(replay["later"] if probed else ())} - {*replay["horizons"]}
 
 
 def run(
@@ -86,8 +91,7 @@ def rows(inputs: Inputs, settings: Mapping[str, Any], batch: int, engine: Engine
     origin = settings["replay"]["traces"]
     probed = origin["items"]["benchmark"]["answer_kind"] == "choice"
     require_context(inputs.model, inputs.source, inputs.longest() + settings["continuations"]["max_tokens"])
-    # The availability grid is for the probe alone.
-    unread = {*settings["replay"].get("availability", ())} - {*settings["replay"]["horizons"]}
+    unread = unread_horizons(settings["replay"], probed)
     stops = dialects.stop_ids(inputs.tokenizer, inputs.dialect)
     label = f"continuations {inputs.model['name']}/{inputs.arm}/r{origin['replicate']}{shard}"
     for names in batches(shard.of(list(inputs.cuts)), batch, label, "trace"):
@@ -96,7 +100,7 @@ def rows(inputs: Inputs, settings: Mapping[str, Any], batch: int, engine: Engine
             for name in names
             for cut in inputs.cuts[name]
             if cut["horizon"] not in unread or cut["cut"] != "horizon"
-            for job in jobs_of(cut, inputs.arm, inputs.commons, settings["continuations"], probed)
+            for job in jobs_of(cut, inputs.contexts(cut), settings["continuations"], probed)
         ]
         requests = {entry: _request(inputs, entry, settings) for entry in map(_hashable, todo)}
         done: dict[tuple, list[int]] = {}

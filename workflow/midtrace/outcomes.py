@@ -26,6 +26,7 @@ def outcomes(
     continuations: pl.DataFrame,
     horizons: Sequence[int] | None = None,
     contexts: Mapping[str, Sequence[str]] = EVERYWHERE,
+    grid: Sequence[int] = (),
 ) -> pl.DataFrame:
     """The outcomes table.
 
@@ -34,10 +35,12 @@ def outcomes(
     items, traces, cuts, readouts, continuations
         Tables of any number of models, benchmarks, arms and replicates.
     horizons
-        Horizons at which a run may stop; at others (the availability grid) there are ``symmetric`` rows only. None: all.
+        Horizons at which a run may stop. None: all.
     contexts
         Reading (``probe``, ``continuation``) -> the contexts in which the config has cuts read (:func:`midtrace.config.read_contexts`): they
         say which readouts there are, whatever the tables hold.
+    grid
+        Other horizons that have ``symmetric`` rows only, for the availability area.
 
     Returns
     -------
@@ -59,6 +62,7 @@ def outcomes(
         .join(items.select("item_id", "benchmark", "stratum"), on="item_id")
     )
     stops = base if horizons is None else base.filter(pl.col("horizon").is_in(list(horizons)))
+    on_grid = base if horizons is None else base.filter(pl.col("horizon").is_in([*horizons, *grid]))
     unscored = [pl.lit(None, pl.Float64).alias(score) for score in SCORES]
     answered = continuations.filter(pl.col("mode") == "answer").with_columns(unscored)
     parts = []
@@ -72,8 +76,7 @@ def outcomes(
             parts.append(own.with_columns(natural, readout=pl.lit(f"terminal{ending}")))
             parts.append(own.with_columns(readout=pl.lit(f"symmetric_own{ending}")))
         if "common" in contexts.get(reading, ()):
-            # The availability grid is for the probe alone.
-            common = _read(base if reading == "probe" else stops, read, "common", reading)
+            common = _read(on_grid if reading == "probe" else stops, read, "common", reading)
             parts.append(common.with_columns(readout=pl.lit(f"symmetric{ending}")))
     if not parts:
         return tables.Outcomes.create_empty()
@@ -111,8 +114,9 @@ def run(inputs: Mapping[str, Sequence[str | Path]], output: str | Path, study: s
     def parts() -> Iterator[pl.DataFrame]:
         for names in sorted(by_shard["traces"], key=tuple):
             own = {stage: read_stage(stage, {stage: [paths[names]] if names in paths else []}, settings) for stage, paths in by_shard.items()}
-            contexts = study_config.read_contexts(settings, names.benchmark)
-            frame = outcomes(items, own["traces"], own["cuts"], own["readouts"], own["continuations"], settings["horizons"], contexts)
+            contexts = study_config.read_contexts(settings, TableKey.parse(by_shard["traces"][names]).benchmark)
+            horizons, grid = settings["horizons"], settings["availability"]["horizons"]
+            frame = outcomes(items, own["traces"], own["cuts"], own["readouts"], own["continuations"], horizons, contexts, grid)
             if len(frame):
                 yield frame
 

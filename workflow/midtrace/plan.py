@@ -17,9 +17,9 @@ from midtrace import config as study_config
 from midtrace import tables
 from midtrace.config import REVISED
 from midtrace.config import interruptions as interruption_config
-from midtrace.continuation import jobs_of
+from midtrace.continuation import jobs_of, unread_horizons
 from midtrace.errors import InputError
-from midtrace.probe import contexts_of
+from midtrace.probe import contexts_of, own_only
 from midtrace.tables import TableKey
 
 STAGES = ("traces", "cuts", "probes", "continuations", "interruptions", "controls", "verdicts")
@@ -155,14 +155,18 @@ def _arm(config: Mapping[str, Any], key: TableKey, n: int) -> Iterator[Shard]:
     choice = key.benchmark in study_config.choice_benchmarks(config)
     tokens, prompt = length(config, key.model, key.arm), config["plan"]["prompt_tokens"]
     commons = study_config.context_arms(config, key.arm)
-    cuts = list(_cuts(config, key, choice))
-    yield Shard("cuts", *_place("cuts", key), study_config.replay_settings(config, *key), n * len(cuts))
+    replay = study_config.replay_settings(config, *key)
+    cuts = list(_cuts(config, key, replay))
+    contexts = [contexts_of(cut, key.arm, commons, own_only(replay)) for cut in cuts]
+    yield Shard("cuts", *_place("cuts", key), replay, n * len(cuts))
     if choice:
-        read = sum(len(contexts_of(cut, key.arm, commons)) for cut in cuts)
+        read = sum(map(len, contexts))
         prefixes = len({key.arm, *commons.values()}) * (prompt + tokens) + read * CLOSE_TOKENS
         yield Shard("probes", *_place("readouts", key), study_config.probe_settings(config, *key), n * read, 0, n * prefixes)
     section = config["continuations"]
-    jobs = [(cut, *job) for cut in cuts if not cut["grid"] for job in jobs_of(cut, key.arm, commons, section, choice)]
+    unread = unread_horizons(replay, choice)
+    asked = [(cut, read_in) for cut, read_in in zip(cuts, contexts, strict=True) if cut["horizon"] not in unread]
+    jobs = [(cut, *job) for cut, read_in in asked for job in jobs_of(cut, read_in, section, choice)]
     # What keeps the same tokens behind the same prompt is one request: whole blocks are continued once in a context.
     answered = {(context_arm, cut["n_tokens"]) for cut, mode, _, context_arm in jobs if mode == "answer"}
     resumed = [cut["n_tokens"] for cut, mode, *_ in jobs if mode == "resume"]
@@ -173,21 +177,20 @@ def _arm(config: Mapping[str, Any], key: TableKey, n: int) -> Iterator[Shard]:
     yield Shard("continuations", *_place("raw/continuations", key), settings, n * len(jobs), n * decoded, n * prefilled, 2 * n * decoded)
 
 
-def _cuts(config: Mapping[str, Any], key: TableKey, choice: bool) -> Iterator[dict[str, Any]]:
-    """The cuts of a run that ends and is as long as assumed; ``grid``: there for the availability area alone."""
+def _cuts(config: Mapping[str, Any], key: TableKey, replay: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The cuts of a run that ends and is as long as assumed."""
     tokens = length(config, key.model, key.arm)
 
-    def cut(rule: str, kept: float, partner: str | None = None, grid: bool = False) -> dict[str, Any]:
-        return {"cut": rule, "n_tokens": min(kept, tokens), "complete": kept >= tokens, "partner_arm": partner, "grid": grid}
+    def cut(rule: str, kept: float, partner: str | None = None, horizon: int | None = None) -> dict[str, Any]:
+        return {"cut": rule, "horizon": horizon, "n_tokens": min(kept, tokens), "complete": kept >= tokens, "partner_arm": partner}
 
-    for horizon in sorted({*config["horizons"], *(config["availability"]["horizons"] if choice else ())}):
-        yield cut("horizon", horizon, grid=horizon not in config["horizons"])
-    for fraction in config["fractions"]:
+    for horizon in sorted({*replay["horizons"], *replay["availability"], *replay["later"]}):
+        yield cut("horizon", horizon, horizon=horizon)
+    for fraction in replay["fractions"]:
         yield cut("fraction", fraction * tokens)
-    for comparison in config["comparisons"]:
-        treatment, reference = comparison["treatment"], comparison["reference"]
-        if key.arm in (treatment, reference):
-            yield cut("matched", length(config, key.model, treatment), reference if key.arm == treatment else treatment)
+    for partner, entry in replay["partners"].items():
+        treatment = key.arm if entry["role"] == "reference" else partner
+        yield cut("matched", length(config, key.model, treatment), partner)
 
 
 def _interruption(config: Mapping[str, Any], key: TableKey, n: int) -> Shard:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,18 +143,23 @@ def read(
     )
 
 
-def contexts_of(cut: Mapping[str, Any], arm: str, commons: Mapping[str, str]) -> list[tuple[str, str]]:
+def contexts_of(cut: Mapping[str, Any], arm: str, commons: Mapping[str, str], own_only: Collection[int] = ()) -> list[tuple[str, str]]:
     """(context, context arm) pairs in which a cut is read.
 
     Every cut is read under its own prompt. Horizons, and whole blocks whatever rule reaches them, are read in the common context of each
-    comparison of the arm too, matched cuts in that of their comparison.
+    comparison of the arm too, matched cuts in that of their comparison. ``own_only`` are horizons that no contrast needs (:func:`own_only`).
     """
     pairs = [("policy", arm)]
-    if cut["cut"] == "horizon" or (cut["cut"] == "fraction" and cut["complete"]):
+    if (cut["cut"] == "horizon" and cut["horizon"] not in own_only) or (cut["cut"] == "fraction" and cut["complete"]):
         pairs += [("common", common) for common in sorted(set(commons.values()))]
     elif cut["cut"] == "matched":
         pairs.append(("common", commons[cut["partner_arm"]]))
     return pairs
+
+
+def own_only(replay: Mapping[str, Any]) -> frozenset[int]:
+    """Horizons, of the settings of replay, that are there for the later look at a run alone: it is read under its own prompt."""
+    return frozenset({*replay["later"]} - {*replay["horizons"], *replay["availability"]})
 
 
 def context_prompts(
@@ -251,7 +256,7 @@ def _readouts(
         item = inputs.items[inputs.traces[name]["item_id"]]
         labels = prompts.labels(len(item["options"]))
         for cut in inputs.cuts[name]:
-            for context, arm in contexts_of(cut, inputs.arm, inputs.commons):
+            for context, arm in inputs.contexts(cut):
                 logprobs = dict(zip(candidates, found[name, arm, cut["n_tokens"]].tolist(), strict=True))
                 readout = read(logprobs, spelled, labels, item["answer"], low_mass, f"{name} {cut['cut_id']}")
                 yield {**cut, "context": context, "context_arm": arm, **vars(readout)}
@@ -270,6 +275,7 @@ class Inputs:
     model: dict[str, Any]
     arm: str
     commons: dict[str, str]
+    own_only: frozenset[int]
     tokenizer: Any
     dialect: dialects.Dialect
 
@@ -289,13 +295,18 @@ class Inputs:
         commons = {partner: entry["name"] for partner, entry in settings["contexts"].items()}
         rendered = context_prompts(by_item, by_trace, settings, dialect, tokenizer, "imported" in meta)
         suffix = prompts.closing_ids(dialect, settings["stem"], tokenizer)
-        return cls(str(traces), by_item, by_trace, grouped, rendered, suffix, origin["model"], origin["arm"]["name"], commons, tokenizer, dialect)
+        names = origin["model"], origin["arm"]["name"], commons, own_only(settings["replay"])
+        return cls(str(traces), by_item, by_trace, grouped, rendered, suffix, *names, tokenizer, dialect)
+
+    def contexts(self, cut: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """See :func:`contexts_of`."""
+        return contexts_of(cut, self.arm, self.commons, self.own_only)
 
     def lengths(self, trace_id: str) -> dict[str, list[int]]:
         """Context arm -> the distinct prefix lengths (reasoning tokens) to be read in it."""
         found: dict[str, set[int]] = {}
         for cut in self.cuts[trace_id]:
-            for _, arm in contexts_of(cut, self.arm, self.commons):
+            for _, arm in self.contexts(cut):
                 found.setdefault(arm, set()).add(cut["n_tokens"])
         return {arm: sorted(values) for arm, values in found.items()}
 

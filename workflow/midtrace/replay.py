@@ -165,7 +165,7 @@ def run(traces: str | Path, partners: Mapping[str, str | Path], output: str | Pa
         terminated = treatment.filter(pl.col("status") == "terminated", pl.col("item_id").is_in(paired.implode()))
         for item, length in terminated.select("item_id", "n_reasoning").iter_rows():
             lengths[item][partner] = length
-    horizons = sorted({*settings["horizons"], *settings.get("availability", ())})
+    horizons = sorted({*settings["horizons"], *settings.get("availability", ()), *settings.get("later", ())})
     rows = [row for trace in own.iter_rows(named=True) for row in cuts_of(trace, horizons, settings["fractions"], lengths[trace["item_id"]])]
     facts = {key: meta[key] for key in ("tokenizer", "engine", "dtype") if key in meta}
     tables.write(tables.frame_of(rows, tables.Cuts), output, tables.Cuts, tables.metadata("replay", study, settings, **facts))

@@ -39,6 +39,8 @@ def check(config: Mapping[str, Any], where: object) -> None:
     _check_increasing(config["controls"]["horizons"], where, "controls.horizons")
     _check_increasing(config["availability"]["horizons"], where, "availability.horizons")
     _check_increasing(config["validity"]["bins"], where, "validity.bins")
+    _check_increasing(config["validity"]["later"], where, "validity.later")
+    _check_continuations(config, where)
     if config["validity"]["bins"][-1] != 1:
         raise InputError(where, "validity.bins", f"end at {config['validity']['bins'][-1]:g}", "upper edges of prefix fractions, the last one 1")
     for name, model in config["models"].items():
@@ -60,6 +62,18 @@ def check(config: Mapping[str, Any], where: object) -> None:
                 raise InputError(where, f"plan.{key}.{name}", "is not defined", config[registry])
     for field in ("fractions", "sentences", "tokens", "leakage"):
         _check_increasing(config["interruptions"][field], where, f"interruptions.{field}")
+
+
+def _check_continuations(config: Mapping[str, Any], where: object) -> None:
+    """Refuse modes that would leave a benchmark without any reading, or be asked for nothing."""
+    modes = config["continuations"]["modes"]
+    unread = [name for name in selected(config, "benchmarks") if config["benchmarks"][name]["answer_kind"] != "choice"]
+    if unread and "answer" not in modes:
+        problem = f"lack 'answer', and benchmark {unread[0]!r} has no options to probe"
+        raise InputError(where, "continuations.modes", problem, "modes with answer: free-form answers are read by continuation only")
+    if "resume" in modes and not any(fraction < 1 for fraction in config["fractions"]):
+        problem = "have 'resume', which reasons on from fractions below 1, and there are none"
+        raise InputError(where, "continuations.modes", problem, "modes without resume, or a fraction below 1 under fractions")
 
 
 def check_efforts(config: Mapping[str, Any], model: str, arms: Iterable[str], where: object) -> None:

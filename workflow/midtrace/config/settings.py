@@ -178,8 +178,15 @@ def replay_settings(config: Mapping[str, Any], model: str, benchmark: str, arm: 
         "horizons": config["horizons"],
         # Only the probe reads this grid: a benchmark without options is not cut for it.
         "availability": config["availability"]["horizons"] if benchmark in choice_benchmarks(config) else [],
+        "later": later_horizons(config),
         "fractions": config["fractions"],
     }
+
+
+def later_horizons(config: Mapping[str, Any]) -> list[int]:
+    """Horizons at which runs are read only to see whether what was read before stays: k tokens past a horizon, k from ``validity.later``."""
+    past = {horizon + k for horizon in config["horizons"] for k in config["validity"]["later"]}
+    return sorted(past - {*config["horizons"]})
 
 
 @canonical
@@ -227,6 +234,7 @@ def outcomes_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     models = {name: _without_machine(entry) for name, entry in config["models"].items()}
     judge = config["judge"] and {**config["judge"], "model": _without_machine(config["judge"]["model"])}
     kept = {key: value for key, value in config.items() if key not in later}
+    kept["validity"] = {"later": config["validity"]["later"]}  # the rest of it is for the tables that follow
     return {**kept, "models": models, "judge": judge, "code": code_settings(config)}
 
 
@@ -242,6 +250,7 @@ def analysis_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         "fractions": config["fractions"],
         "availability": config["availability"],
         "validity": config["validity"],
+        "probed": [name for name in selected(config, "benchmarks") if name in choice_benchmarks(config)],
         "inference": config["inference"],
         "seed": config["seed"],
         "planted": file_hash(config["planted"]) if config["planted"] else None,

@@ -8,9 +8,11 @@ import polars as pl
 
 from midtrace import estimands, planted, tables
 from midtrace.decomposition import arms, contrasts, sensitivity, sources
-from midtrace.decomposition.arms import arm_lengths, controls, retokenisation, validity
+from midtrace.decomposition.arms import arm_lengths, controls, retokenisation
 from midtrace.decomposition.contrasts import length_contrasts, matched, policy, strata
 from midtrace.decomposition.estimates import label
+from midtrace.decomposition.readings import READ_COLUMNS, agreement, stand_in, validity
+from midtrace.decomposition.readings import readings as made_readings
 from midtrace.outcomes import scan_stages
 
 __all__ = ["arm_lengths", "controls", "decompose", "length_contrasts", "matched", "policy", "retokenisation", "run", "shape", "strata", "validity"]
@@ -29,7 +31,6 @@ TRACE_COLUMNS = [
     "drift_at",
     "token_exact",
 ]
-READ_COLUMNS = ["trace_id", "cut_id", "cut", "horizon", "partner_arm", "n_tokens", "complete", "context", "context_arm", "choice", "correct"]
 CONTINUED_COLUMNS = [
     "trace_id",
     "cut_id",
@@ -37,6 +38,7 @@ CONTINUED_COLUMNS = [
     "horizon",
     "fraction",
     "partner_arm",
+    "n_tokens",
     "complete",
     "context",
     "context_arm",
@@ -156,6 +158,12 @@ def _of_benchmark(
     matched_reads = {"readouts": part("readouts", READ_COLUMNS, is_matched), "continuations": part("continuations", CONTINUED_COLUMNS, is_matched)}
     outcomes = lazy["outcomes"].filter(pl.col("model") == model, pl.col("benchmark") == benchmark)
     exact, exact_outcomes = traces.filter("token_exact"), outcomes.filter("token_exact")
+    # Where there are no options to probe, the continued answer stands in for the probe, and answers are compared as right or wrong.
+    prefixes, by = matched_reads["readouts"], "probe" if benchmark in settings["probed"] else "continuation"
+    reads, continued, comparable = lazy["readouts"], lazy["continuations"], exact
+    if by == "continuation":
+        reads, continued = stand_in(continued), continued.with_columns(answer=estimands.right_or_wrong())
+        comparable, prefixes = exact.with_columns(answer=estimands.right_or_wrong()), stand_in(matched_reads["continuations"].lazy()).collect()
     for comparison in settings["comparisons"]:
         t, r = comparison["treatment"], comparison["reference"]
         both = {"treatment": t, "reference": r}
@@ -166,22 +174,17 @@ def _of_benchmark(
             **by_horizon,
             "matched": contrasts.matched(matched_reads, exact, comparison, settings),
             "availability": contrasts.availability(exact_outcomes, comparison, settings),
-            "falsifier": contrasts.falsifier(matched_reads["readouts"], exact, comparison, settings),
+            "falsifier": contrasts.falsifier(prefixes, comparable, comparison, settings, by),
             "lengths": contrasts.length_contrasts(exact, t, r, settings),
             "inference": sensitivity.inference([pairs, at_matched_pairs], settings),
             "sensitivity": sensitivity.text_cohort(outcomes, matched_reads, traces, comparison, settings),
         }
         yield from ((name, label(table, both)) for name, table in made.items())
-    own_prompt = pl.col("context") == "policy"
-    probed = part("readouts", READ_COLUMNS, own_prompt, pl.col("cut").is_in(["fraction", "horizon"]))
-    natural = (pl.col("mode") == "natural") & (pl.col("cut") == "fraction")
-    answered = (pl.col("mode") == "answer") & (pl.col("cut") == "horizon")
-    readings = arms.readings(part("continuations", CONTINUED_COLUMNS, natural | answered), probed, exact)
+    readings = made_readings(reads, continued, comparable, by, settings["horizons"], settings["validity"]["later"])
     if settings["judge"] and benchmark in settings["judge"]["benchmarks"]:
         judged = arms.judged(traces, lazy["traces"], lazy["continuations"])
         for arm in judged["arm"].unique(maintain_order=True):
             yield "judging", label(arms.judging(judged.filter(pl.col("arm") == arm), settings), {"treatment": arm})
-    from_later = estimands.later_rows(probed, exact, settings["horizons"])
     for arm in exact["arm"].unique(maintain_order=True):
         mine = exact.filter(pl.col("arm") == arm)
         read = readings.filter(pl.col("arm") == arm)
@@ -190,8 +193,8 @@ def _of_benchmark(
         repeated = copies.filter(pl.col("model") == model, pl.col("arm") == arm).join(mine, on="item_id", how="semi")
         made = {
             "lengths": arms.arm_lengths(mine, settings),
-            "validity": arms.validity(read, settings),
-            "agreement": arms.agreement(read, from_later.filter(pl.col("arm") == arm), settings),
+            "validity": validity(read, settings),
+            "agreement": agreement(read, settings),
             "retokenisation": arms.retokenisation(cuts, mine, settings),
             "replicates": arms.replicates(repeated, mine, settings),
         }

@@ -1,4 +1,4 @@
-"""Tables of a single arm, or of none: lengths, validity, agreement, retokenisation, replicates, controls."""
+"""Tables of a single arm, or of none: lengths, judging, retokenisation, replicates, controls."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,69 +12,25 @@ from midtrace.inference import duplicate_replicates
 
 
 def arm_lengths(traces: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
-    """Per arm: mean length; shares truncated, malformed, unparsed, read without a statement; natural accuracy; completion curve, restricted mean."""
+    """Per arm: mean length; shares truncated, malformed, unparsed, read without a statement; natural accuracy; completion curve, restricted mean.
+
+    ``natural_accuracy`` is over all runs, truncated and malformed ones wrong; ``natural_accuracy_terminated`` over terminated runs alone.
+    """
+    terminated = pl.col("status") == "terminated"
     # Where the format broke, the length of the reasoning is not known.
     formed = pl.col("status") != "malformed"
     values = {
         "share_truncated": pl.col("status") == "truncated",
         "share_malformed": pl.col("status") == "malformed",
-        "share_unparsed": (pl.col("status") == "terminated") & pl.col("answer").is_null(),
+        "share_unparsed": terminated & pl.col("answer").is_null(),
         "share_unstated": (pl.col("grade_note") == tables.UNSTATED).fill_null(False),
         "natural_accuracy": pl.col("correct"),
     }
     terms = [estimands.named(traces, "mean_length", [], pl.col("n_reasoning"), formed)]
     terms += [estimands.named(traces, name, [], value) for name, value in values.items()]
+    terms.append(estimands.named(traces, "natural_accuracy_terminated", [], pl.col("correct"), terminated))
     curve = survival.summary(traces, settings["horizons"], **bootstrap_settings(settings))
     return pl.concat([with_intervals(pl.concat(terms), ["estimand"], settings), curve], how="diagonal_relaxed")
-
-
-def readings(continuations: pl.DataFrame, readouts: pl.DataFrame, traces: pl.DataFrame) -> pl.DataFrame:
-    """The probe beside what the run answered or wrote on, one row per reading.
-
-    Parameters
-    ----------
-    continuations
-        Modes ``natural`` at fraction cuts and ``answer`` at horizon cuts, graded.
-    readouts
-        The probe at these cuts under the own prompt.
-    traces
-        Traces of one model and benchmark.
-
-    Returns
-    -------
-    polars.DataFrame
-        ``item_id``, ``arm``, ``reading``, ``horizon``, ``fraction``, ``choice``, ``answer``, ``probe_correct``, ``answer_correct``.
-        ``probe_natural_complete``: on whole blocks of terminated runs, one row per run. ``probe_natural_unfinished``: by fraction of the
-        reasoning, below 1. ``probe_continuation``: on unfinished horizon cuts, by horizon.
-    """
-    keys = ["trace_id", "cut_id", "context", "context_arm"]
-    both = continuations.rename({"correct": "answer_correct"}).join(readouts.select(*keys, "choice", probe_correct="correct"), on=keys)
-    both = both.join(traces.select("trace_id", "item_id", "arm", "status"), on="trace_id").sort("trace_id", "fraction", "horizon")
-    natural = (pl.col("mode") == "natural") & (pl.col("cut") == "fraction")
-    whole = both.filter(natural & pl.col("complete")).unique("trace_id", keep="last", maintain_order=True)
-    parts = {
-        "probe_natural_complete": whole.with_columns(pl.lit(None, pl.Int32).alias("horizon"), pl.lit(1.0).alias("fraction")),
-        "probe_natural_unfinished": both.filter(natural & ~pl.col("complete") & (pl.col("status") == "terminated")),
-        "probe_continuation": both.filter((pl.col("mode") == "answer") & (pl.col("cut") == "horizon")),
-    }
-    columns = ["item_id", "arm", "horizon", "fraction", "choice", "answer", "probe_correct", "answer_correct"]
-    return pl.concat([part.select(pl.lit(name).alias("reading"), *columns) for name, part in parts.items()])
-
-
-def validity(readings: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
-    """Share of equal answers of the probe and the run, or its greedy continuation; an unparsed answer equals nothing."""
-    if readings.is_empty():
-        return pl.DataFrame()
-    same = (pl.col("choice") == pl.col("answer")).fill_null(False)
-    by = ["estimand", "horizon", "fraction"]
-    return with_intervals(estimands.item_terms(readings.rename({"reading": "estimand"}), by, same), by, settings)
-
-
-def agreement(readings: pl.DataFrame, later: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
-    """Agreement, Cohen's kappa and accuracy gap of :func:`readings`, and of the probe with itself after k more tokens (``probe_later``)."""
-    own = readings.with_columns(pl.lit(None, pl.Int32).alias("k"))
-    after = later.with_columns(pl.lit("probe_later").alias("reading"), pl.lit(None, pl.Float64).alias("fraction")).select(own.columns)
-    return estimands.agreement(pl.concat([own, after]), ["reading", "horizon", "fraction", "k"], **bootstrap_settings(settings))
 
 
 def judged(own: pl.DataFrame, traces: pl.LazyFrame, continuations: pl.LazyFrame) -> pl.DataFrame:

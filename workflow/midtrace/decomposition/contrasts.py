@@ -165,8 +165,13 @@ def matched_sensitivity_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     return pairs.with_columns(value="difference", **constants).select(SENSITIVITY_COLUMNS)
 
 
-def falsifier(readouts: pl.DataFrame, traces: pl.DataFrame, comparison: Mapping[str, str], settings: Mapping[str, Any]) -> pl.DataFrame:
-    """The falsifier by prefix fraction, in the common context and under the run's own prompt; a bin without prefixes has a row that says so."""
+def falsifier(
+    readouts: pl.DataFrame, traces: pl.DataFrame, comparison: Mapping[str, str], settings: Mapping[str, Any], by: str = "probe"
+) -> pl.DataFrame:
+    """The falsifier by prefix fraction, in the common context and under the run's own prompt.
+
+    A bin without prefixes has a row that says so; ``by`` says what the readouts are.
+    """
     t, r = comparison["treatment"], comparison["reference"]
     edges = settings["validity"]["bins"]
     found = []
@@ -178,7 +183,7 @@ def falsifier(readouts: pl.DataFrame, traces: pl.DataFrame, comparison: Mapping[
         empty = [edge for edge in edges if table.is_empty() or edge not in table["fraction"]]
         lacking = [one_row("agreement", None, 0, 0, "no prefix", fraction=edge) for edge in empty]
         joined = pl.concat([part for part in (table, *lacking) if len(part)], how="diagonal_relaxed")
-        found.append(joined.with_columns(context=pl.lit(context), readout=pl.lit("probe")))
+        found.append(joined.with_columns(context=pl.lit(context), readout=pl.lit(by)))
     return pl.concat(found, how="diagonal_relaxed") if found else pl.DataFrame()
 
 

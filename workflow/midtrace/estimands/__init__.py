@@ -1,6 +1,6 @@
 """Estimands of the method page (section 4): frame in, frame out. docs/estimands.md lists them with formulas and tables."""
 
-from midtrace.estimands.agreement import agreement, binned, falsifier_rows, kappa_of_shares, later_rows
+from midtrace.estimands.agreement import NOT_READ, agreement, binned, falsifier_rows, kappa_of_shares, later_rows, right_or_wrong
 from midtrace.estimands.availability import area, availability_terms, carried
 from midtrace.estimands.contrasts import (
     COMMON,
@@ -30,6 +30,7 @@ __all__ = [
     "COMMON",
     "DOMINANCE",
     "GAPS",
+    "NOT_READ",
     "PAIR_KEYS",
     "STANDARDISED",
     "SURVIVORS",
@@ -64,6 +65,7 @@ __all__ = [
     "quantile_edges",
     "reading_pairs",
     "reading_terms",
+    "right_or_wrong",
     "score_terms",
     "split_pairs",
     "split_terms",

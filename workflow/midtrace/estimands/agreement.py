@@ -1,6 +1,7 @@
 """Does the probe read what the model would answer? Agreement, kappa, accuracy gap, the falsifier, and later readouts (method, 4.7)."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -9,7 +10,8 @@ from midtrace.inference.alike import all_alike
 from midtrace.inference.bootstrap import bootstrap_function, ratio
 from midtrace.inference.intervals import bounded
 
-UNPARSED = "(unparsed)"  # an answer that could not be read is a category of its own and agrees with nothing
+UNPARSED = "(unparsed)"  # an answer that could not be read is a category of its own and agrees with nothing,
+NOT_READ = "(not read)"  # not with a continuation that could not be read either
 ESTIMANDS = ("agreement", "kappa", "accuracy_probe", "accuracy_answer", "accuracy_gap")
 SHARES = ("agreement", "accuracy_probe", "accuracy_answer")
 
@@ -171,8 +173,8 @@ def binned(frame: pl.DataFrame, edges: Sequence[float]) -> pl.DataFrame:
     )
 
 
-def later_rows(readouts: pl.DataFrame, traces: pl.DataFrame, horizons: Sequence[int]) -> pl.DataFrame:
-    """The probe at B beside the probe after k more reasoning tokens of the same unfinished run, at the next horizon B + k.
+def later_rows(readouts: pl.DataFrame, traces: pl.DataFrame, horizons: Sequence[int], later: Sequence[int] = ()) -> pl.DataFrame:
+    """The probe at B beside the probe after k more reasoning tokens of the same unfinished run.
 
     Parameters
     ----------
@@ -182,6 +184,8 @@ def later_rows(readouts: pl.DataFrame, traces: pl.DataFrame, horizons: Sequence[
         ``trace_id``, ``item_id``, ``arm``.
     horizons
         Horizons B, increasing.
+    later
+        Numbers k of tokens; besides, each horizon is compared with the next one.
 
     Returns
     -------
@@ -190,10 +194,18 @@ def later_rows(readouts: pl.DataFrame, traces: pl.DataFrame, horizons: Sequence[
         active at B + k.
     """
     active = readouts.filter(pl.col("cut") == "horizon", pl.col("context") == "policy", ~pl.col("complete"))
-    steps = pl.DataFrame({"horizon": horizons[:-1], "later": horizons[1:]}, schema={"horizon": pl.Int32, "later": pl.Int32}).with_columns(
-        k=pl.col("later") - pl.col("horizon")
-    )
+    pairs = sorted({*pairwise(horizons), *((horizon, horizon + k) for horizon in horizons for k in later)})
+    steps = pl.DataFrame(pairs, schema={"horizon": pl.Int32, "later": pl.Int32}, orient="row").with_columns(k=pl.col("later") - pl.col("horizon"))
     at = active.select("trace_id", "horizon", "choice", probe_correct="correct").join(steps, on="horizon")
     after = active.select("trace_id", later="horizon", answer="choice", answer_correct="correct")
     joined = at.join(after, on=["trace_id", "later"]).join(traces.select("trace_id", "item_id", "arm"), on="trace_id")
-    return joined.sort("trace_id", "horizon").select("item_id", "arm", "horizon", "k", "choice", "answer", "probe_correct", "answer_correct")
+    return joined.sort("trace_id", "horizon", "k").select("item_id", "arm", "horizon", "k", "choice", "answer", "probe_correct", "answer_correct")
+
+
+def right_or_wrong() -> pl.Expr:
+    """What a free-form ``answer`` is compared by, having no options: ``right``, ``wrong``, or null where nothing was read and nothing is right.
+
+    Two answers agree where both are right or both are wrong; whether two wrong ones are the same is not asked, since texts and programs that
+    differ can mean the same.
+    """
+    return pl.when("correct").then(pl.lit("right")).when(pl.col("answer").is_not_null()).then(pl.lit("wrong"))
