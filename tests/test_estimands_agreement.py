@@ -5,12 +5,13 @@ import polars as pl
 import pytest
 
 from midtrace import estimands
+from midtrace.decomposition import readings
 from midtrace.inference import resample_weights
 
 DRAW = {"resamples": 200, "level": 0.95, "seed": 3}
 
 
-def readings(n, seed, replicates=1):
+def answered(n, seed, replicates=1):
     rng = np.random.default_rng(seed)
     answer = rng.integers(4, size=n * replicates)
     choice = np.where(rng.random(n * replicates) < 0.6, answer, rng.integers(4, size=n * replicates))
@@ -33,12 +34,12 @@ def estimates(table):
 
 def test_kappa_is_that_of_scikit_learn():
     metrics = pytest.importorskip("sklearn.metrics")
-    frame = readings(60, 1)
+    frame = answered(60, 1)
     found = estimates(estimands.agreement(frame, [], **DRAW))
     assert found["kappa"] == pytest.approx(metrics.cohen_kappa_score(frame["choice"], frame["answer"]), abs=1e-12)
     assert found["agreement"] == pytest.approx(metrics.accuracy_score(frame["choice"], frame["answer"]))
     # With unequal replicates, items weigh equally: scikit-learn's sample weights are 1 / replicates.
-    uneven = pl.concat([frame, readings(60, 2).head(20)])
+    uneven = pl.concat([frame, answered(60, 2).head(20)])
     weights = uneven.select(1 / pl.len().over("item_id")).to_series().to_numpy()
     found = estimates(estimands.agreement(uneven, [], **DRAW))
     assert found["kappa"] == pytest.approx(metrics.cohen_kappa_score(uneven["choice"], uneven["answer"], sample_weight=weights), abs=1e-12)
@@ -52,7 +53,7 @@ def test_kappa_by_hand_and_its_edges():
 
 
 def test_limits_of_kappa_equal_a_loop():
-    frame = readings(30, 4, replicates=2)
+    frame = answered(30, 4, replicates=2)
     table = estimands.agreement(frame, [], **DRAW)
     groups = [part for _, part in frame.group_by("item_id", maintain_order=True)]
     draws = []
@@ -76,7 +77,7 @@ def test_an_unparsed_answer_agrees_with_nothing():
 
 
 def test_keys_keep_their_types_and_nulls():
-    frame = readings(10, 1).with_columns(fraction=pl.lit(None, pl.Float64), k=pl.lit(8, pl.Int32))
+    frame = answered(10, 1).with_columns(fraction=pl.lit(None, pl.Float64), k=pl.lit(8, pl.Int32))
     table = estimands.agreement(frame, ["fraction", "k"], **DRAW)
     assert table.schema["fraction"] == pl.Float64
     assert table.schema["k"] == pl.Int32
@@ -139,3 +140,72 @@ def test_later_readouts_compare_a_prefix_with_itself_k_tokens_on():
         ("y", 0, 16, "C", "C"),
     ]
     assert found["answer_correct"].to_list() == [True, True, False]
+    found = estimands.later_rows(frame, TRACES, [0, 16, 64], later=[16, 64])
+    assert found.filter(pl.col("item_id") == "x").select("horizon", "k", "answer").rows() == [(0, 16, "B"), (0, 64, "B"), (16, 48, "B")]
+
+
+def reads(*rows):
+    """Readouts of (trace, cut_id, complete, context, context_arm, choice)."""
+    frame = pl.DataFrame(rows, schema=["trace_id", "cut_id", "complete", "context", "context_arm", "choice"], orient="row")
+    rule, place = pl.col("cut_id").str.extract("^(.*):"), pl.col("cut_id").str.extract(":(.*)$")
+    return frame.with_columns(
+        cut=rule,
+        horizon=pl.when(rule == "horizon").then(place).cast(pl.Int32),
+        fraction=pl.when(rule == "fraction").then(place).cast(pl.Float64),
+        partner_arm=pl.lit(None, pl.String),
+        n_tokens=pl.lit(5, pl.Int32),
+        correct=pl.col("choice") == "A",
+    ).lazy()
+
+
+def continuations(*rows):
+    names = ("trace_id", "cut_id", "context", "context_arm", "mode", "answer")
+    frame = pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
+    return frame.with_columns(correct=pl.col("answer").fill_null("") == "A").lazy()
+
+
+def made(table, name):
+    columns = ("item_id", "arm", "context", "context_arm", "horizon", "fraction", "k", "choice", "answer")
+    return table.filter(pl.col("reading") == name).select(columns).rows()
+
+
+def test_whole_blocks_count_from_any_cut_once_in_every_context():
+    frame = reads(
+        ("t/x", "horizon:64", True, "policy", "t", "A"),
+        ("t/x", "horizon:128", True, "policy", "t", "A"),
+        ("t/x", "matched:r", True, "common", "c", "B"),
+        ("r/y", "matched:t", True, "common", "c", "C"),
+        ("r/z", "horizon:64", False, "policy", "r", "A"),  # truncated
+    )
+    table = readings.readings(frame, continuations(), TRACES, "probe", [64, 128], [])
+    assert made(table, "probe_natural_complete") == [
+        ("x", "t", "common", "c", None, 1.0, None, "B", "A"),
+        ("y", "r", "common", "c", None, 1.0, None, "C", "C"),
+        ("x", "t", "policy", "t", None, 1.0, None, "A", "A"),
+    ]
+
+
+def test_what_is_read_is_compared_with_what_is_written_on():
+    frame = reads(
+        ("r/x", "fraction:0.5", False, "policy", "r", "A"),
+        ("r/z", "fraction:0.5", False, "policy", "r", "A"),  # truncated: it has no answer of its own, but what was sampled on has
+        ("r/x", "horizon:16", False, "common", "c", "D"),
+    )
+    written = continuations(
+        ("r/x", "fraction:0.5", "policy", "r", "resume", "C"),
+        ("r/z", "fraction:0.5", "policy", "r", "resume", None),
+        ("r/x", "horizon:16", "common", "c", "answer", "D"),
+    )
+    table = readings.readings(frame, written, TRACES, "probe", [16], [])
+    assert made(table, "probe_resume") == [
+        ("x", "r", "policy", "r", None, 0.5, None, "A", "C"),
+        ("z", "r", "policy", "r", None, 0.5, None, "A", None),
+    ]
+    assert made(table, "probe_natural_unfinished") == [("x", "r", "policy", "r", None, 0.5, None, "A", "B")]
+    assert made(table, "probe_continuation") == [("x", "r", "common", "c", 16, None, None, "D", "D")]
+
+
+def test_free_form_answers_are_compared_as_right_or_wrong():
+    frame = pl.DataFrame({"mode": ["answer"] * 4, "answer": ["1/2", "7", None, None], "correct": [True, False, False, True]})
+    assert readings.stand_in(frame.lazy()).collect()["choice"].to_list() == ["right", "wrong", estimands.NOT_READ, "right"]
+    assert frame.select(estimands.right_or_wrong()).to_series().to_list() == ["right", "wrong", None, "right"]

@@ -160,6 +160,27 @@ def test_counts_and_tokens_by_hand(tmp_path):
     assert cell(frame, "prefilled", stage="controls") == 4 * (3 * (10 + 20) + 4 * cap + 10 * 20)
 
 
+def test_a_later_look_at_a_run_is_under_its_own_prompt(tmp_path):
+    config = hand_config(validity={"later": [20, 100]})
+    assert study_config.replay_settings(config, "embedded", "chains", "low", 0)["later"] == [20, 120, 220, 300]
+    added = {}
+    for stage, folder in (("cuts", "cuts"), ("probes", "readouts"), ("continuations", "raw/continuations")):
+        for benchmark in ("chains", "free"):
+            path = f"{folder}/embedded/{benchmark}/low/r0.parquet"
+            if stage != "probes" or benchmark == "chains":
+                added[stage, benchmark] = cell(plan.table(config, tmp_path), "rows", path=path) - cell(
+                    plan.table(hand_config(), tmp_path), "rows", path=path
+                )
+    # Four horizons more: 10 choices are probed there, 7 free-form items continued.
+    assert added == {
+        ("cuts", "chains"): 40,
+        ("cuts", "free"): 28,
+        ("probes", "chains"): 40,
+        ("continuations", "chains"): 0,
+        ("continuations", "free"): 28,
+    }
+
+
 def test_a_model_may_be_faster(tmp_path):
     slow, fast = (
         plan.table(hand_config(plan=entry), tmp_path) for entry in ({"decode": 10}, {"throughput": {"embedded": {"decode": 100}}, "decode": 10})

@@ -371,7 +371,7 @@ def test_the_page_asks_for_nothing(page: str):
 def test_the_page_says_what_is_not_there(page: str):
     assert "Not drawn for tiny on free" in page
     assert "no options to probe" in page
-    assert page.count("<img ") == 11 + 11 + 7 + 1
+    assert page.count("<img ") == 11 + 11 + 9 + 1
 
 
 def test_the_page_says_how_it_was_made(page: str):
@@ -497,3 +497,18 @@ def test_doubts_about_the_config_come_first():
     page = report.render({**_minimal(), "study": "s", "warnings": ["horizons: 256 beyond <max_tokens>"]})
     assert page.index("horizons: 256 beyond &lt;max_tokens&gt;") < page.index('id="answer"')
     assert 'id="warnings"' not in report.render({**_minimal(), "study": "s"})
+
+
+def test_free_form_answers_have_all_that_choices_have_by_continuation(made: Made, page: str):
+    tables_of_free = {name: catalogue.of(pl.read_parquet(path), "tiny", "free") for name, path in made.decomposition.items()}
+    readouts = {"terminal_continuation", "symmetric_own_continuation", "symmetric_continuation"}
+    for name, estimand in (("policy", "contrast"), ("policy", "both_active_contrast"), ("strata", "contribution")):
+        frame = tables_of_free[name].filter(pl.col("estimand") == estimand)
+        assert set(frame.filter(pl.col("estimate").is_not_null())["readout"]) == readouts, estimand
+    assert {"readout_gap", "context_gap"} <= set(tables_of_free["policy"]["estimand"])
+    assert set(tables_of_free["falsifier"]["readout"]) == {"continuation"} and set(tables_of_free["falsifier"]["context"]) == {"common", "policy"}
+    whole = tables_of_free["agreement"].filter(pl.col("reading") == "continuation_natural_complete")
+    assert set(whole["context"]) == {"common", "policy"} and set(whole["treatment"]) == {"low", "high", "terse"}
+    free = page.partition("Can the readings be trusted?")[2].partition("tiny on free")[2]
+    assert "Continuation and own answer, whole block" in free
+    assert "both right or both wrong" in free

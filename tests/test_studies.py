@@ -8,7 +8,7 @@ import yaml
 from builders import ROOT
 
 from midtrace import config as study_config
-from midtrace import items, plan, vocabulary
+from midtrace import continuation, items, plan, probe, tables, vocabulary
 from midtrace.config import interruptions as interruption_config
 from midtrace.errors import FILL_IN, InputError
 
@@ -52,6 +52,43 @@ def test_the_nine_arms_are_replayed_at_two_horizons(load, tmp_path):
     assert 36_000 * len({*config["horizons"], *config["availability"]["horizons"]}) == 72_000
     assert len({tuple(arm.values()) for arm in config["arms"].values()}) == 9, "nine different prompts"
     assert {comparison["reference"] for comparison in config["comparisons"]} == {"hidden"}
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_study_plans_what_the_tables_of_its_design_rest_on(load, path: Path):
+    """Of runs as long as its plan assumes, read in both contexts: horizons, whole blocks of every arm, and unfinished reference prefixes."""
+    raw = yaml.safe_load(path.read_text())
+    for model in raw["models"].values():
+        if not Path(ROOT, model["source"]).is_dir():  # weights that are fetched
+            model |= {"source": "owner/name", "revision": "0" * 40}
+    config, both = study_config.validate(raw, path), {"policy", "common"}
+    for model in study_config.selected(config, "models"):
+        for benchmark in study_config.selected(config, "benchmarks"):
+            probed = benchmark in study_config.choice_benchmarks(config)
+            for arm in study_config.arms(config):
+                replay = study_config.replay_settings(config, model, benchmark, arm, 0)
+                read: dict[str, set[str]] = {}
+                for cut in plan._cuts(config, tables.TableKey(model, benchmark, arm, 0), replay):
+                    contexts = probe.contexts_of(cut, arm, study_config.context_arms(config, arm), probe.own_only(replay))
+                    jobs = continuation.jobs_of(cut, contexts, config["continuations"], probed)
+                    answered = {context for mode, context, _ in jobs if mode == "answer"}
+                    forced = {context for context, _ in contexts} if probed else answered
+                    if cut["cut"] == "horizon" and cut["horizon"] in config["horizons"]:
+                        assert forced == answered == both, f"{arm}: policy, strata and gaps by both readings at {cut['horizon']}"
+                    read[cut["cut"]] = read.get(cut["cut"], set()) | forced
+                    if cut["complete"]:
+                        read["whole"] = read.get("whole", set()) | forced
+                    if any(mode == "resume" for mode, *_ in jobs):
+                        read["resume"] = {"policy"}
+                assert read["whole"] == both, f"{arm}: own answers beside whole blocks, behind both prompts"
+                assert read["matched"] == both, f"{arm}: equal length and falsifier"
+                assert ("resume" in read) == ("resume" in config["continuations"]["modes"])
+
+
+def test_calibration_switches_on_all_that_judges_the_readout(load):
+    config = load("calibration_qwen3_small")
+    assert config["validity"]["later"] and config["controls"]["items"] and "resume" in config["continuations"]["modes"]
+    assert config["readouts"]["spellings"] == "extended"
 
 
 def test_interruptibility_repeats_aime_and_interrupts_at_the_papers_cuts(load):

@@ -100,12 +100,19 @@ HEADLINES = (
     Headline("p value of equivalence at the matched horizon", "matched", {"estimand": "matched_equivalence_p"}),
     Headline("answer availability of {treatment} minus {reference}, mean gold log-odds", "availability", {"estimand": "auc_contrast"}),
     Headline(
-        "agreement of the probe with the answer of finished runs, {treatment}",
+        "agreement of the probe with the answer of finished runs, {treatment}, whole blocks read behind the prompt of {context_arm}",
         "agreement",
         {"estimand": ("agreement", "kappa"), "reading": "probe_natural_complete"},
     ),
     Headline(
-        "falsifier: unfinished {reference} prefixes at the lengths of {treatment}, probe against the run's own answer",
+        "agreement of the continued answer with that of finished runs, right or wrong, {treatment}, whole blocks behind the prompt of {context_arm}",
+        "agreement",
+        {"estimand": ("agreement", "kappa"), "reading": "continuation_natural_complete"},
+    ),
+    Headline("share of right answers, {treatment}, all runs (truncated and malformed ones are wrong)", "lengths", {"estimand": "natural_accuracy"}),
+    Headline("share of right answers, {treatment}, terminated runs alone", "lengths", {"estimand": "natural_accuracy_terminated"}),
+    Headline(
+        "falsifier: unfinished {reference} prefixes at the lengths of {treatment}, {readout} against the run's own answer",
         "falsifier",
         {"estimand": ("agreement", "kappa", "accuracy_gap"), "fraction": None, "context": "common"},
     ),

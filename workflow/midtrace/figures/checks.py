@@ -24,9 +24,13 @@ CONTROLS = {
 
 
 def validity(parts: Parts) -> Figure | None:
-    """Agreement of the probe with the natural answer by fraction of the reasoning, and with the greedy continuation by horizon."""
-    frame = parts.tables["validity"].filter(pl.col("estimate").is_not_null())
-    natural = frame.filter(pl.col("estimand").is_in(["probe_natural_complete", "probe_natural_unfinished"])).with_columns(at=100 * pl.col("fraction"))
+    """Agreement of the forced answer with the natural one by fraction of the reasoning, and of the probe with the greedy continuation by horizon.
+
+    Under the own prompt; by continuation where nothing is probed.
+    """
+    frame = parts.select("validity", context="policy").filter(pl.col("estimate").is_not_null())
+    read = "Probe" if frame["estimand"].str.starts_with("probe").any() else "Continuation"
+    natural = frame.filter(pl.col("estimand").str.contains("natural")).with_columns(at=100 * pl.col("fraction"))
     continued = frame.filter(pl.col("estimand") == "probe_continuation").with_columns(at=pl.col("horizon").cast(pl.Float64))
     shown = [
         part for part in ((natural, "the answer of the finished run", "fraction"), (continued, "the greedy continuation", "horizon")) if len(part[0])
@@ -48,10 +52,12 @@ def validity(parts: Parts) -> Figure | None:
             series(axes, own, at, index, arm)
         axes.set_xticks(range(len(places)), [f"{place:g}" for place in places])
         axes.set(
-            title=f"Probe and {against}", xlabel="share of the reasoning that is read, %" if x == "fraction" else "reasoning tokens B", ylim=(-3, 104)
+            title=f"{read} and {against}",
+            xlabel="share of the reasoning that is read, %" if x == "fraction" else "reasoning tokens B",
+            ylim=(-3, 104),
         )
         axes.grid(axis="x", visible=False)
-    panels[0].set_ylabel("same answer, %")
+    panels[0].set_ylabel("same answer, %" if read == "Probe" else "both right or both wrong, %")
     legend(figure, panels, columns=6 if sum(map(len, arms)) < 60 else 3)
     return figure
 

@@ -33,12 +33,13 @@ def falsifier(parts: Parts) -> Figure | None:
     pairs = [pair for pair in parts.comparisons if len(frame.filter(pl.col("treatment") == pair[0], pl.col("reference") == pair[1]))]
     if not pairs:
         return None
+    read = "Probe" if "probe" in set(frame["readout"]) else "Continuation"
     places = sorted(set(frame["fraction"]))
     figure = style.new(3.3)
     panels = figure.subplots(1, 2)
     shown = (
-        ("agreement", "Probe and the answer in the end", "same answer, %"),
-        ("accuracy_gap", "Probe minus the answer in the end", "accuracy, points"),
+        ("agreement", f"{read} and the answer in the end", "same answer, %" if read == "Probe" else "both right or both wrong, %"),
+        ("accuracy_gap", f"{read} minus the answer in the end", "accuracy, points"),
     )
     for axes, (estimand, title, label) in zip(panels, shown, strict=True):
         for index, (treatment, reference) in enumerate(pairs):

@@ -25,6 +25,7 @@ from midtrace.report.checks import (
     planted_row,
     readout_counts,
     replicate_rows,
+    stay_rows,
     text_rows,
 )
 from midtrace.report.provenance import item_sources, judge_facts, making
@@ -236,6 +237,7 @@ def section_of(
         "unfollowed": [row["name"] for row in controls if row["follows"] is not None and row["follows"].value < FOLLOWED],
         "drift": drift_rows(own["retokenisation"], settings["figures"]["arms"]),
         "agreement": agreement_rows(own["agreement"], settings["figures"]["arms"]),
+        "stays": stay_rows(own["agreement"], settings["figures"]["arms"]),
         "judging": judge_rows(own["judging"], "reading"),
         "falsifier": falsifier_rows(own["falsifier"], analysis["comparisons"]),
         "falsified": falsifier_verdicts(own["falsifier"], analysis["comparisons"], analysis["inference"]["level"]),
@@ -303,6 +305,7 @@ def arm_row(own: Mapping[str, pl.DataFrame], runs: pl.DataFrame, reads: pl.DataF
         "arm": arm,
         "length": verdicts.one(per_arm, estimand="mean_length"),
         "accuracy": verdicts.one(per_arm, estimand="natural_accuracy"),
+        "accuracy_terminated": verdicts.one(per_arm, estimand="natural_accuracy_terminated"),
         "runs": len(mine),
         "truncated": int((status == "truncated").sum()),
         "malformed": int((status == "malformed").sum()),

@@ -28,15 +28,21 @@ def caption(kind: str, facts: Mapping[str, object]) -> Caption:
         "probe": "the forced-answer probe (the reasoning is closed and the option with the highest probability counts)",
         "continuation": "a greedy continuation after the reasoning is closed (there are no options to probe)",
     }[readout]
+    forced, its, same = {
+        "probe": ("the probe", "the probe's choice", "is the answer"),
+        "continuation": ("the continuation", "the answer that is continued greedily after a forced close", "is right or wrong as is the answer"),
+    }[readout]
+    follows = {"probe": " Right: how often it is the answer that the model writes greedily from the same place.", "continuation": ""}[readout]
+    alike = {"probe": "are the same", "continuation": "are both right or both wrong"}[readout]
     intervals = f"Whiskers and bands are {level} intervals (bootstrap over items)."
     return {
         "decomposition": Caption(
             f"At each horizon B every pair of runs is in one of four states: only the treatment has finished, both still think, only the reference "
             f"has finished, both have finished. The coloured parts are what the pairs in each state contribute to the difference in accuracy, "
             f"treatment minus reference; parts above and below zero add up to the total (diamond). Y takes the run's own answer once it has "
-            f"finished and {read} before; Y_sym takes the probe for both arms whatever their state, under one shared prompt. {sample} {intervals}",
+            f"finished and {read} before; Y_sym takes {forced} for both arms whatever their state, under one shared prompt. {sample} {intervals}",
             "Where the total comes from. A blue part says: the shorter run had its answer ready while the other was still on its way. A green part "
-            "says: the unfinished reasoning itself differs in what it already knows. If Y and Y_sym look alike, the way of reading is not the cause.",
+            "says: the unfinished reasoning itself differs in what it already knows. If Y and Y_sym look alike, neither reading nor prompt matters.",
             "The states are consequences of the arms, not groups drawn beforehand: a part is an account of the total, not the causal effect in a "
             "fixed kind of item. The diamond's interval belongs to the total, not to the parts; intervals of the parts are in the tables.",
         ),
@@ -91,21 +97,21 @@ def caption(kind: str, facts: Mapping[str, object]) -> Caption:
             "Anything about accuracy.",
         ),
         "validity": Caption(
-            f"Left: how often the probe's choice is the answer that the same run gave in the end, by the share of its reasoning that is read (100%: "
-            f"the whole block). Right: how often it is the answer that the model writes greedily from the same place. Arms are set side by side. "
-            f"{sample} {intervals}",
-            "On whole blocks and against the continuation, agreement near 100% says that the probe reads what the model would answer.",
-            "That low agreement on short prefixes is a fault of the probe: there the run has not found its answer yet, and agreement near chance is "
+            f"How often {its} {same} that the same run gave in the end, by the share of its reasoning that is read (100%: the whole block), under "
+            f"the run's own prompt.{follows} Arms are set side by side. {sample} {intervals}",
+            f"On whole blocks{', and against the continuation,' if readout == 'probe' else ''} agreement near 100% says that {forced} reads what the "
+            "model would answer.",
+            f"That low agreement on short prefixes is a fault of {forced}: there the run has not found its answer yet, and agreement near chance is "
             "what one expects. Arms with fewer unfinished runs have fewer pairs at long horizons.",
         ),
         "falsifier": Caption(
             f"Every pair at equal length gives one prefix of the reference run, as long as the treatment's whole reasoning. Where the reference was "
-            f"still thinking there, the probe on that prefix is held against the answer which the same run gave when it had finished. Left: how "
-            f"often they are the same. Right: the accuracy of the probe minus that of the later answer. From left to right, prefixes hold more of "
+            f"still thinking there, {forced} on that prefix is compared with the answer which the same run gave when it had finished. Left: how "
+            f"often they {alike}. Right: the accuracy of {forced} minus that of the later answer. From left to right, prefixes hold more of "
             f"the run's reasoning; shares with a single item are left out. {sample} {intervals}",
-            "If the two meet as the prefix nears the whole reasoning, the probe misses nothing that is there. This is the test that could show "
-            "the probe to be wrong.",
-            "That a gap on short prefixes is a fault of the probe: the run went on to learn more. It is one only where the gap stays as the share "
+            f"If the two meet as the prefix nears the whole reasoning, {forced} misses nothing that is there. This is the test that could show "
+            f"{forced} to be wrong.",
+            f"That a gap on short prefixes is a fault of {forced}: the run went on to learn more. It is one only where the gap stays as the share "
             "nears 100%, or where no more was learnt.",
         ),
         "controls": Caption(

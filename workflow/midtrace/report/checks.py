@@ -65,20 +65,54 @@ def drift_rows(frame: pl.DataFrame, arms: Sequence[str]) -> dict[str, Any]:
 
 
 def agreement_rows(frame: pl.DataFrame, arms: Sequence[str]) -> list[dict[str, Any]]:
-    """Per arm: agreement and kappa of the probe, with the natural answer on whole blocks and with the continuation where it agrees least."""
+    """Per arm: agreement and kappa of forced answers, with the own answer on whole blocks and with the continuation where it agrees least.
+
+    ``by`` is what was read: ``probe``, or ``continuation`` where nothing is probed. ``whole_agreement``, ``whole_kappa`` are under the own prompt,
+    ``shared`` are rows of the same on whole blocks behind the shared prompts; ``lowest_agreement``, ``lowest_kappa`` at ``horizon``.
+    """
     found = []
     for arm in arms:
         own = frame.filter(pl.col("treatment") == arm, pl.col("estimate").is_not_null())
-        whole = own.filter(pl.col("reading") == "probe_natural_complete")
-        continued = own.filter(pl.col("reading") == "probe_continuation")
+        whole = own.filter(pl.col("reading").is_in(["probe_natural_complete", "continuation_natural_complete"]))
+        by = "continuation" if whole["reading"].str.starts_with("continuation").any() else "probe"
+        continued = own.filter(pl.col("reading") == "probe_continuation", pl.col("context") == "policy")
         worst = continued.filter(pl.col("estimand") == "agreement").sort("estimate", "horizon").head(1)
         horizon = worst["horizon"].item() if len(worst) else None
         if len(whole) or len(worst):
-            row: dict[str, Any] = {"arm": arm, "horizon": horizon}
+            row: dict[str, Any] = {"arm": arm, "by": by, "horizon": horizon}
+            shared = whole.filter(pl.col("context") == "common")
+            row["shared"] = [
+                {"prompt": name, **{estimand: verdicts.one(shared, context_arm=name, estimand=estimand) for estimand in ("agreement", "kappa")}}
+                for name in shared["context_arm"].unique().sort()
+            ]
             for name in ("agreement", "kappa"):
-                row[f"whole_{name}"] = verdicts.one(whole, estimand=name)
+                row[f"whole_{name}"] = verdicts.one(whole, context="policy", estimand=name)
                 row[f"lowest_{name}"] = verdicts.one(continued, estimand=name, horizon=horizon) if len(worst) else None
             found.append(row)
+    return found
+
+
+def stay_rows(frame: pl.DataFrame, arms: Sequence[str]) -> list[dict[str, Any]]:
+    """Does what is read at a cut stay? Per arm: agreement and kappa with the answer of the run that was sampled on from there, by the share of the
+    reasoning; and with the reading k tokens later, for each k at the horizon where they agree least.
+    """
+    found = []
+    for arm in arms:
+        own = frame.filter(pl.col("treatment") == arm, pl.col("estimate").is_not_null())
+        agreed = own.filter(pl.col("estimand") == "agreement")
+        resumed = agreed.filter(pl.col("reading").str.ends_with("_resume")).sort("fraction")
+        later = (
+            agreed.filter(pl.col("reading").str.ends_with("_later")).sort("k", "estimate", "horizon").unique("k", keep="first", maintain_order=True)
+        )
+        for row in [*resumed.iter_rows(named=True), *later.iter_rows(named=True)]:
+            same = own.filter(pl.col("reading") == row["reading"])
+            keys = {key: row[key] for key in ("fraction", "horizon", "k") if row[key] is not None}
+            after = (
+                f"sampled on from {100 * row['fraction']:g}% of the reasoning"
+                if row["k"] is None
+                else f"{row['k']} tokens later, lowest of all horizons (B = {row['horizon']})"
+            )
+            found.append({"arm": arm, "after": after, "agreement": estimate_of(row), "kappa": verdicts.one(same, **keys, estimand="kappa")})
     return found
 
 
