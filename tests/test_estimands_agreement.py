@@ -179,8 +179,8 @@ def test_whole_blocks_count_from_any_cut_once_in_every_context():
     )
     table = readings.readings(frame, continuations(), TRACES, "probe", [64, 128], [])
     assert made(table, "probe_natural_complete") == [
-        ("x", "t", "common", "c", None, 1.0, None, "B", "A"),
         ("y", "r", "common", "c", None, 1.0, None, "C", "C"),
+        ("x", "t", "common", "c", None, 1.0, None, "B", "A"),
         ("x", "t", "policy", "t", None, 1.0, None, "A", "A"),
     ]
 

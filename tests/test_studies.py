@@ -61,6 +61,9 @@ def test_a_study_plans_what_the_tables_of_its_design_rest_on(load, path: Path):
     for model in raw["models"].values():
         if not Path(ROOT, model["source"]).is_dir():  # weights that are fetched
             model |= {"source": "owner/name", "revision": "0" * 40}
+    for benchmark in raw["benchmarks"].values():
+        if benchmark.get("path", "").startswith("data/"):  # and files of the user's
+            benchmark |= {"path": "hf://datasets/owner/name/file.parquet", "revision": "0" * 40}
     config, both = study_config.validate(raw, path), {"policy", "common"}
     for model in study_config.selected(config, "models"):
         for benchmark in study_config.selected(config, "benchmarks"):
