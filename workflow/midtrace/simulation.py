@@ -262,6 +262,7 @@ def _traces(trace: Mapping[str, np.ndarray], arm: str, items: Sequence[str], gol
         # Any ids do: runs of one item differ by their replicate.
         output_ids=pl.concat_list(pl.col("replicate"), pl.col("n_reasoning")),
         drift_at=pl.lit(None, pl.Int32),
+        grade_note=pl.lit(None, pl.String),
     )
 
 
