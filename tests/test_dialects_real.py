@@ -328,8 +328,8 @@ def test_an_answer_ends_at_the_first_of_all_ends(vocabulary, name, end):
 
 
 def test_an_imported_text_ends_at_the_first_of_all_ends(vocabulary):
-    from midtrace.external.runs import Run
     from midtrace.external.importing import _encode
+    from midtrace.external.runs import Run
 
     tokenizer = vocabulary("qwen3")
     rest = "<|endoftext|>Answer: B<|im_end|>"
