@@ -1,109 +1,97 @@
-"""Comparing mathematical answers, by math-verify in a process of its own: only there does a time limit hold in every thread, and for every answer.
+"""Comparing two expressions by math-verify, in a process with limits of time and memory.
 
-math-verify's own time-outs are signals, which only the main thread of a process can have.
+math-verify's own limits are signals, which only the main thread of a process can have. So it runs in a worker of a pool that kills what takes
+too long and starts another.
 """
 
 import atexit
 import contextlib
-import json
+import logging
 import os
 import resource
-import select
-import subprocess
 import sys
-import threading
-from pathlib import Path
-from typing import IO
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
+
+from pebble import ProcessExpired, ProcessPool
 
 SECONDS = 5.0  # a comparison that takes longer, such as one of towers of powers, is not equal
-STARTING_SECONDS = 120.0
 MEMORY = 4 * 2**30  # bytes of address space
-READY = "ready"
 
 
-class Comparer:
-    """A process that compares answers, one at a time; started when first used, killed when it takes too long, and started again."""
+class _Worker(SpawnProcess):
+    """A process that does not import the main module of this one: it has no need of it, and not every script can be imported again."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
-        self._owner = 0
-        atexit.register(self.close)
-
-    def equal(self, gold: str, answer: str) -> bool:
-        """Whether an answer equals the gold one. False if the comparison fails or is not done in time."""
-        with self._lock:
-            if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
-                self._start()
-            process = self._process
-            assert process and process.stdin
-            try:
-                process.stdin.write(json.dumps([gold, answer]) + "\n")
-                process.stdin.flush()
-                reply = self._reply(SECONDS)
-            except BrokenPipeError:  # it died: of memory, most likely
-                reply = None
-            if reply is None:
-                self.close()
-            return reply == "true"
-
-    def close(self) -> None:
-        """End the process."""
-        process, self._process = self._process, None
-        if process is not None and self._owner == os.getpid():
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):
-                    assert pipe
-                    pipe.close()
-
-    def _start(self) -> None:
-        root = str(Path(__file__).parents[2])
-        paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=os.environ | {"PYTHONPATH": paths},
-        )
-        self._owner = os.getpid()
-        if self._reply(STARTING_SECONDS) != READY:
-            self.close()
-            raise RuntimeError("the process that compares answers does not start")
-
-    def _reply(self, seconds: float) -> str | None:
-        """The next line that the process says; None if it says none in time."""
-        assert self._process and self._process.stdout
-        readable, _, _ = select.select([self._process.stdout], [], [], seconds)
-        return (self._process.stdout.readline().strip() or None) if readable else None
+    def start(self) -> None:
+        with _without_main():
+            super().start()
 
 
-_comparer = Comparer()
+class _Context(SpawnContext):
+    Process = _Worker  # type: ignore[assignment]
 
 
 def same(gold: str, answer: str) -> bool:
-    """Whether math-verify finds an expression equal to the gold one. False if it fails, or is not done in time."""
-    return _comparer.equal(gold, answer)
+    """Whether math-verify finds an expression equal to the gold one. False if it fails, or is not done in five seconds or 4 GiB.
+
+    Raises
+    ------
+    RuntimeError
+        If no worker can be started.
+    """
+    for _ in range(2):
+        try:
+            return _pool(os.getpid()).schedule(_verify, (gold, answer), timeout=SECONDS).result()
+        except (TimeoutError, ProcessExpired):  # it was killed, or died: of memory, most likely
+            return False
+        except (BrokenProcessPool, CancelledError, RuntimeError):  # the pool gives up when a worker dies that does nothing
+            _pool.cache_clear()
+    raise RuntimeError("the process that compares answers does not start")
 
 
-def serve(requests: IO[str], replies: IO[str]) -> None:
-    """Compare pairs, one JSON list a line, until there are no more. The gold one comes first: math-verify is not symmetric."""
-    from math_verify import parse, verify
+@lru_cache(maxsize=1)
+def _pool(owner: int) -> ProcessPool:
+    """The worker of the process ``owner``, which is this one: a fork has no use for that of its parent."""
+    pool = ProcessPool(max_workers=1, initializer=_prepare, context=_Context())  # type: ignore[arg-type]
+    atexit.register(_close, pool, owner)
+    return pool
 
+
+def _close(pool: ProcessPool, owner: int) -> None:
+    if owner == os.getpid():
+        pool.stop()
+        pool.join()
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _prepare() -> None:
+    """Imports in a worker before it is timed."""
+    import math_verify  # noqa: F401
+
+    logging.disable(logging.CRITICAL)  # it warns at every call that its own limits are off
     with contextlib.suppress(ValueError, OSError):  # not every system has this limit
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    print(READY, file=replies, flush=True)
-    for line in requests:
-        try:
-            gold, answer = (parse(f"${side}$", parsing_timeout=None) for side in json.loads(line))
-            equal = bool(verify(gold, answer, timeout_seconds=None))
-        except Exception:  # sympy raises whatever it likes on what is no mathematics
-            equal = False
-        print(json.dumps(equal), file=replies, flush=True)
 
 
-if __name__ == "__main__":
-    serve(sys.stdin, sys.stdout)
+def _verify(gold: str, answer: str) -> bool:
+    """In the worker. The gold one comes first: math-verify is not symmetric."""
+    from math_verify import parse, verify
+
+    try:
+        wanted, found = (parse(f"${side}$", parsing_timeout=None) for side in (gold, answer))
+        return bool(verify(wanted, found, timeout_seconds=None))
+    except Exception:  # sympy raises whatever it likes on what is no mathematics
+        return False
