@@ -11,7 +11,7 @@ from builders import SHARED, benchmark_entry
 from test_drawing import largest_remainders
 
 from midtrace import dialects, items, prompts, tables, wording
-from midtrace.grading import grade, grade_math, parse_choice
+from midtrace.grading import free_form, grade, grade_math, parse_choice
 from midtrace.loaders.draw import turns
 from midtrace.prompts import labels
 
@@ -104,6 +104,31 @@ def test_prompts_of_mmlu_pro_on_real_vocabularies(vocabulary, mmlu_pro, name, di
     assert len(seen) == 500
 
 
+STATED = [
+    "Answer: {label}. {text}",
+    "The answer is ({label}) {text}.",
+    r"\boxed{{{label}}}",
+    "{text}\n\nAnswer: {label}",
+    "Answer: {label}\n\n{text}",
+]
+
+
+def test_every_gold_of_mmlu_pro_is_read_in_every_statement():
+    found = items.gather(benchmark_entry("mmlu_pro", shared("mmlu_pro_test.parquet")), 0).items
+    counts: Counter[tuple[str, bool]] = Counter()
+    for row in found.iter_rows(named=True):
+        names = labels(len(row["options"]))
+        words = {"label": row["answer"], "text": row["options"][names.index(row["answer"])]}
+        assert all(parse_choice(form.format(**words), names) == row["answer"] for form in STATED), row["item_id"]
+        for form in (r"\boxed{{\text{{{label}. {text}}}}}", r"\boxed{{{label}) {text}}}", "Answer: {label}\n\\boxed{{{text}}}"):
+            counts[form, parse_choice(form.format(**words), names) == row["answer"]] += 1
+    # One option has a brace without its partner, so that its box is never closed; another begins with an operator and a capital letter.
+    assert sorted(count for (_, right), count in counts.items() if not right) == [1, 2, 117]
+    # A box with the text of the option after the letter: mathematics in it no longer takes the letter's place (11,717 before). What is left are
+    # options that are, or begin like, a letter and its text, such as an article "A".
+    assert counts["Answer: {label}\n\\boxed{{{text}}}", True] == 11_910
+
+
 # GSM8K.
 
 
@@ -147,6 +172,14 @@ def test_solutions_of_gsm8k_are_graded_right():
             grade(row["answer"], by_question[row["question"].strip()], []) == (row["answer"].split("#### ")[1].replace(",", ""), True)
             or (grade(row["answer"], by_question[row["question"].strip()], [])[1])
         )
+
+
+def test_solutions_of_gsm8k_without_their_last_line_are_read_by_the_rule_of_last_resort():
+    golds = [row["answer"].rpartition("\n####")[::2] for row in pl.read_ndjson(shared("gsm8k_test.jsonl")).iter_rows(named=True)]
+    read = [(free_form.read(solution), gold.strip()) for solution, gold in golds]
+    right = sum(reading.answer is not None and free_form.equal(reading.answer, gold) for reading, gold in read)
+    print(f"GSM8K: {right} of {len(read)} golds in the last line, {sum(reading.answer is None for reading, _ in read)} unread")
+    assert right >= 1064  # 1,025 before, when sentences were read as products
 
 
 # AQuA-RAT.

@@ -120,7 +120,8 @@ def decompose(frames: Mapping[str, pl.DataFrame | pl.LazyFrame], settings: Mappi
     """
     lazy = {name: frame.lazy() for name, frame in frames.items()}
     items = lazy["item_tables"].select("item_id", "benchmark", "stratum").collect()
-    traces = lazy["traces"].select(TRACE_COLUMNS).join(items.lazy().select("item_id", "benchmark"), on="item_id").collect(engine="streaming")
+    columns = [name for name in TRACE_COLUMNS if name != "grade_note" or name in lazy["traces"].collect_schema()]  # frames made by hand have none
+    traces = lazy["traces"].select(columns).join(items.lazy().select("item_id", "benchmark"), on="item_id").collect(engine="streaming")
     if settings["inference"].get("strata"):
         settings = {**settings, "strata": dict(items.select("item_id", "stratum").iter_rows())}
     # The copies of one output are looked for among token-exact traces; a study's ids are read once, as digests.

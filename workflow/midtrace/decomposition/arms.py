@@ -23,9 +23,10 @@ def arm_lengths(traces: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFra
         "share_truncated": pl.col("status") == "truncated",
         "share_malformed": pl.col("status") == "malformed",
         "share_unparsed": terminated & pl.col("answer").is_null(),
-        "share_unstated": (pl.col("grade_note") == tables.UNSTATED).fill_null(False),
         "natural_accuracy": pl.col("correct"),
     }
+    if "grade_note" in traces.columns:
+        values["share_unstated"] = (pl.col("grade_note") == tables.UNSTATED).fill_null(False)
     terms = [estimands.named(traces, "mean_length", [], pl.col("n_reasoning"), formed)]
     terms += [estimands.named(traces, name, [], value) for name, value in values.items()]
     terms.append(estimands.named(traces, "natural_accuracy_terminated", [], pl.col("correct"), terminated))

@@ -12,7 +12,7 @@ HEADING = r"^[^\w\n]*+(?:(?:final|correct|the)[^\S\n]+){0,4}+answer[^\w\n]*+\n"
 # What makes a statement no assertion: before it in its clause, and right before its noun.
 _UNASSERTED = re.compile(r"\b(?:if|whether|unless|suppose|assume|assuming|not|never|cannot)\b|n't", re.IGNORECASE)
 _CLAUSE = re.compile(r"[.!?\n;:,]|\b(?:but|so|then)\b", re.IGNORECASE)
-_DISOWNED = re.compile(r"\b(?:wrong|incorrect|false|bad|worst|initial|previous|earlier|first|tempting|other)\s+[*_`\"']*$", re.IGNORECASE)
+_DISOWNED = re.compile(r"\b(?:wrong|incorrect|false|bad|worst|initial|previous|earlier|first|tempting|other)[^\S\n]+[*_`\"']*$", re.IGNORECASE)
 ASKED = re.compile(r"[)\]}*_`\"'$\\]*+\?")
 
 
