@@ -77,7 +77,11 @@ def readings(
         parts["probe_continuation"] = _beside(at_horizons.collect(engine="streaming"), answered.filter(pl.col("mode") == "answer"), keys, runs)
     own_at = at_horizons.filter(own).rename({"probe_correct": "correct"}).collect(engine="streaming")
     parts[f"{by}_later"] = estimands.later_rows(own_at, traces, horizons, later).with_columns(
-        context=pl.lit("policy"), context_arm="arm", fraction=pl.lit(None, pl.Float64)
+        context=pl.lit("policy"),
+        context_arm="arm",
+        fraction=pl.lit(None, pl.Float64),
+        # Two looks of which nothing could be read do not agree.
+        answer=pl.when(pl.col("answer") != estimands.NOT_READ).then("answer"),
     )
     columns = ["item_id", "arm", *KEYS, "k", "choice", "answer", "probe_correct", "answer_correct"]
     no_k = pl.lit(None, pl.Int32).alias("k")
