@@ -239,6 +239,7 @@ def test_harmony_is_split_by_ids(vocabulary):
         assert split([*A, 1, 2, END, *F[:n]]) == (3, 2, "truncated", [])
 
 
+COMMENTARY = [START, ASSISTANT, CHANNEL, 12606, 815, MESSAGE]
 MALFORMED = {
     "a commentary channel": (
         [*A, 1, END, START, ASSISTANT, CHANNEL, 12606, 815, MESSAGE, 2, END, *F, 3, RETURN],
@@ -352,6 +353,14 @@ def test_ends_that_the_generation_settings_list(vocabulary):
     tokenizer.generation_ends = [IM_END, 777]
     assert dialects.stop_ids(tokenizer, dialects.QWEN3) == [IM_END, 151643, 777]
     assert dialects.split([THINK, 1, CLOSE, 2, 777, 3, IM_END], tokenizer, "qwen3").answer_ids == [2]
+
+
+def test_what_stands_between_the_analysis_messages_of_a_malformed_run_is_format(vocabulary):
+    ids = [*A, 11, 12, END, *COMMENTARY, 5, 6, END, START, ASSISTANT, *A, 13, END, *F, 3, END, *F, 4, RETURN]
+    found = dialects.split(ids, vocabulary("gptoss"), "gpt_oss")
+    assert (found.status, found.start, found.n_reasoning, found.answer_ids) == ("malformed", 3, 3, [3, END, *F, 4])
+    assert found.format_after == [2] * (1 + len(COMMENTARY) + 2 + 1 + 2 + len(A))
+    assert [replay.prefix_ids([], ids, found.start, n, found.format_after)[-1] for n in range(1, 4)] == [11, 12, 13]
 
 
 @pytest.mark.parametrize("shape", MALFORMED)

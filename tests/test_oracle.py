@@ -121,6 +121,7 @@ def test_the_random_studies_hold_what_goes_wrong():
     assert {trace["status"] for trace in traces} == {"terminated", "truncated", "malformed"}
     assert any(trace["n_reasoning"] == 0 for trace in traces)
     assert any(not trace["token_exact"] for trace in traces)
+    assert any(trace["format_after"] for trace in traces), "reasoning in several messages"
     assert len({(trace["item_id"], trace["arm"]) for trace in traces}) * 3 > len(traces), "some runs are missing"
     assert any(trace["status"] == "terminated" and trace["answer"] is None for trace in traces), "an answer that was not read"
     assert any(math.isinf(read["log_loss"]) for read in rows["readouts"])

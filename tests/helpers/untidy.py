@@ -101,7 +101,7 @@ def _trace(item: Mapping[str, Any], arm: str, replicate: int, rng: np.random.Gen
         "reasoning_start": 0,
         "n_reasoning": length,
         "status": str(status),
-        "format_after": [],
+        "format_after": [3] * 6 if length == 5 and status != "truncated" else [],  # as where the reasoning has two messages
         "problem": "broken" if status == "malformed" else None,
         "finish_reason": "length" if status == "truncated" else "stop",
         "answer_text": "...",

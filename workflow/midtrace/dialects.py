@@ -317,8 +317,7 @@ def _find(ids: list[int], marker: str, tokenizer: Any, dialect: Dialect) -> tupl
 def _split_channels(body: list[int], tokenizer: Any, dialect: Dialect, ended: list[int]) -> Reasoning:
     """Messages ``<|channel|>NAME<|message|>...<|end|><|start|>assistant<|channel|>...``; well-formed are analysis messages, then one final.
 
-    The reasoning is the content of all analysis messages; the headers between them are format. That of a malformed output reaches from its
-    first analysis message to the end of its last one, with all between.
+    The reasoning is the content of all analysis messages; what stands between them is format: headers, in a malformed output other messages too.
     """
     opening, closing = (tokenizer.encode(text, add_special_tokens=False) for text in (dialect.opening, dialect.closing))
     channel, message, end, start = opening[0], opening[-1], closing[0], closing[1]
@@ -350,8 +349,13 @@ def _split_channels(body: list[int], tokenizer: Any, dialect: Dialect, ended: li
         elif header[-2:] == closing[-3:-1]:
             finals.append(first)
     problem = f"the messages are: {', '.join(names) or 'none'}" + (f"; ended by {stop}" if stop not in ("", dialect.stop[0]) else "")
-    begin, until = (analyses[0][0], analyses[-1][1]) if analyses else (0, 0)
-    return Reasoning(begin, until - begin, "malformed", body[finals[0] :] if finals else [], problem)
+    n_reasoning, format_after = 0, []
+    for at, (first, after) in enumerate(analyses):
+        if at:
+            format_after += [n_reasoning] * (first - analyses[at - 1][1])
+        n_reasoning += after - first
+    begin = analyses[0][0] if analyses else 0
+    return Reasoning(begin, n_reasoning, "malformed", body[finals[0] :] if finals else [], problem, format_after)
 
 
 def _messages(body: list[int], message: int, end: int, start: int) -> Iterator[tuple[list[int] | None, int, int]]:

@@ -67,6 +67,8 @@ def arm_lengths(study: Study, arm: str, horizons: Sequence[int]) -> Results:
         "share_malformed": lambda run: run["status"] == "malformed",
         "share_unparsed": lambda run: run["status"] == "terminated" and run["answer"] is None,
         "share_unstated": lambda run: run["grade_note"] == UNSTATED,
+        # Only an arm of which some run has several messages has this share.
+        "share_several_messages": lambda run: bool(run["format_after"]) if any(other["format_after"] for other in runs) else None,
         "natural_accuracy": lambda run: run["correct"],
         "natural_accuracy_terminated": lambda run: run["correct"] if run["status"] == "terminated" else None,
     }

@@ -25,6 +25,7 @@ TRACE_COLUMNS = [
     "replicate",
     "status",
     "n_reasoning",
+    "format_after",
     "answer",
     "correct",
     "grade_note",
@@ -120,7 +121,8 @@ def decompose(frames: Mapping[str, pl.DataFrame | pl.LazyFrame], settings: Mappi
     """
     lazy = {name: frame.lazy() for name, frame in frames.items()}
     items = lazy["item_tables"].select("item_id", "benchmark", "stratum").collect()
-    columns = [name for name in TRACE_COLUMNS if name != "grade_note" or name in lazy["traces"].collect_schema()]  # frames made by hand have none
+    there = lazy["traces"].collect_schema().names()
+    columns = [name for name in TRACE_COLUMNS if name not in ("format_after", "grade_note") or name in there]  # frames made by hand have none
     traces = lazy["traces"].select(columns).join(items.lazy().select("item_id", "benchmark"), on="item_id").collect(engine="streaming")
     if settings["inference"].get("strata"):
         settings = {**settings, "strata": dict(items.select("item_id", "stratum").iter_rows())}

@@ -14,6 +14,8 @@ from midtrace.inference import duplicate_replicates
 def arm_lengths(traces: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFrame:
     """Per arm: mean length; shares truncated, malformed, unparsed, read without a statement; natural accuracy; completion curve, restricted mean.
 
+    ``share_several_messages`` is there where any run reasons in several messages.
+
     ``natural_accuracy`` is over all runs, truncated and malformed ones wrong; ``natural_accuracy_terminated`` over terminated runs alone.
     """
     terminated = pl.col("status") == "terminated"
@@ -27,6 +29,8 @@ def arm_lengths(traces: pl.DataFrame, settings: Mapping[str, Any]) -> pl.DataFra
     }
     if "grade_note" in traces.columns:
         values["share_unstated"] = (pl.col("grade_note") == tables.UNSTATED).fill_null(False)
+    if "format_after" in traces.columns and (traces["format_after"].list.len() > 0).any():
+        values["share_several_messages"] = pl.col("format_after").list.len() > 0
     terms = [estimands.named(traces, "mean_length", [], pl.col("n_reasoning"), formed)]
     terms += [estimands.named(traces, name, [], value) for name, value in values.items()]
     terms.append(estimands.named(traces, "natural_accuracy_terminated", [], pl.col("correct"), terminated))
