@@ -7,6 +7,7 @@ s_i^2 + s_e^2 / R, a further s_e^2 (R - 1) / R^2; the two-way bootstrap about tw
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -76,7 +77,7 @@ def nested_bootstrap(
     draws = np.empty((resamples, cells.n_columns))
     for at, weights in _chunks(cells.n_items, resamples, seed, strata):
         sums = np.zeros((len(weights), cells.n_columns))
-        for columns, members, mask, values in cells.groups():
+        for columns, members, mask, values in cells.groups:
             sums[:, columns] += _drawn_within(rng, weights[:, members], int(mask.sum())) @ values[:, mask].reshape(-1, len(columns)) / mask.sum()
         draws[at : at + len(weights)] = sums
     return _bands(cells, draws, level, families, scaled, f"nested bootstrap (items, replicates within item), {resamples} resamples")
@@ -119,7 +120,7 @@ def two_way_bootstrap(
     for at, weights in _chunks(cells.n_items, resamples, seed, strata):
         drawn = replicates[at : at + len(weights)]
         sums = np.zeros((len(weights), cells.n_columns))
-        for columns, members, mask, values in cells.groups():
+        for columns, members, mask, values in cells.groups:
             count = drawn @ mask
             share = np.divide(drawn * mask, count[:, None], out=np.zeros(drawn.shape), where=count[:, None] > 0)
             by_replicate = (weights[:, members] @ values.reshape(len(members), -1)).reshape(len(weights), cells.n_replicates, -1)
@@ -174,13 +175,16 @@ class _Cells:
     def n_columns(self) -> int:
         return self.values.shape[2]
 
-    def groups(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    @cached_property
+    def groups(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """Columns, items, the replicates that exist for both, and the values of these columns and items: all in one group for complete data."""
+        found = []
         flat = self.present.reshape(-1, self.n_columns)
         for pattern, columns in _alike(flat.T):
             for mask, members in _alike(pattern.reshape(self.n_items, self.n_replicates)):
                 if mask.any():
-                    yield columns, members, mask, self.values[np.ix_(members, np.arange(self.n_replicates), columns)]
+                    found.append((columns, members, mask, self.values[np.ix_(members, np.arange(self.n_replicates), columns)]))
+        return found
 
     def estimate(self) -> np.ndarray:
         """Ratios of item means."""
