@@ -303,11 +303,15 @@ def _gguf(folder: Path) -> list[bytes]:
 
 
 def _read_gguf(path: Path) -> None:
-    """Unpack a file; a folder is there whole, or not at all."""
+    """Unpack a file; a folder is there whole, or not at all. The header is spoiled, so the weights must be those of :func:`builders.gguf_file`."""
+    from safetensors.numpy import load_file
+
     folder = path.with_suffix(".model")
     try:
         gguf_reader.unpack(path, folder)
-        assert (folder / "config.json").is_file() and list(folder.glob("*.safetensors")), "no model in the folder"
+        assert (folder / "config.json").is_file(), "no model in the folder"
+        weights = [weight for part in folder.glob("*.safetensors") for weight in load_file(part).values()]
+        assert weights and all((weight == 0.5).all() for weight in weights), "other weights than were written"
     except InputError:
         assert not folder.exists() and not list(path.parent.glob(f".{folder.name}.*")), "half a folder is left"
         raise

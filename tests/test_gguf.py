@@ -67,10 +67,25 @@ def test_a_size_that_does_not_fit_the_tensors_is_refused(field, value, allowed, 
     assert [path.name for path in tmp_path.iterdir()] == ["a.gguf"]
 
 
-def test_a_size_that_is_missing_is_not_that_of_another_model(tmp_path):
+@pytest.mark.parametrize(
+    ("field", "allowed"),
+    [
+        ("llama.block_count", "1, as the tensors have it"),
+        ("llama.context_length", "a number of tokens"),
+        ("llama.attention.layer_norm_rms_epsilon", "a number between 0 and 1"),
+    ],
+)
+def test_a_size_that_is_missing_is_not_that_of_another_model(field, allowed, tmp_path):
     path = written(tmp_path / "a.gguf")
-    path.write_bytes(path.read_bytes().replace(b"llama.block_count", b"llama.block_cuont"))
-    with pytest.raises(InputError, match=r"llama\.block_count: missing; allowed: 1,"):
+    path.write_bytes(path.read_bytes().replace(field.encode(), field.upper().encode()))
+    with pytest.raises(InputError, match=rf"{field}: missing; allowed: {allowed}$"):
+        reader.unpack(path, tmp_path / "model")
+
+
+def test_a_tensor_is_not_read_from_the_place_of_another(tmp_path):
+    # Behind the name of a tensor: the number of its dimensions, one dimension, its type and its place.
+    path = spoil(written(tmp_path / "a.gguf"), "blk.0.attn_norm.weight", 0, "<Q", skip=4 + 8 + 4)
+    with pytest.raises(InputError, match=r"cannot be read \(ValueError: blk\.0\.attn_norm\.weight does not begin where"):
         reader.unpack(path, tmp_path / "model")
 
 
@@ -83,6 +98,7 @@ def test_a_list_that_goes_on_behind_the_end_of_the_file_is_refused(tmp_path):
 def test_sizes_by_layer_and_room_in_the_embedding_are_no_contradiction():
     shapes = {"token_embd.weight": [8, 40], "blk.0.ffn_down.weight": [16, 8], "blk.1.ffn_down.weight": [24, 8], "blk.1.attn_q.weight": [8, 8]}
     sizes = {"embedding_length": 8, "block_count": 2, "feed_forward_length": [16, 24], "attention.head_count": [0, 2], "vocab_size": 40}
+    sizes |= {"context_length": 64, "attention.layer_norm_rms_epsilon": 1e-5}
     fields = {**{f"lfm2.{name}": size for name, size in sizes.items()}, "tokenizer.ggml.tokens": ["a"] * 39}
     assert reader.contradiction("lfm2", fields, shapes) is None
     del fields["lfm2.vocab_size"]

@@ -5,6 +5,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +93,17 @@ def header(file: Path) -> tuple[str, dict[str, Any], dict[str, list[int]]]:
             return super()._get(offset, dtype, count, override_order)
 
     read = WholeReader(file)
+    at, alignment = int(read.data_offset), int(read.alignment)
+    for tensor in read.tensors:  # as llama.cpp wants it: a damaged place would give another tensor's numbers
+        if tensor.data_offset != at:
+            raise ValueError(f"{tensor.name[:60]} does not begin where the tensor before it ends")
+        at += -(-int(tensor.n_bytes) // alignment) * alignment
     fields = {name: field.contents() for name, field in read.fields.items()}
     return str(fields["general.architecture"]), fields, {tensor.name: [int(n) for n in tensor.shape] for tensor in read.tensors}
 
 
 def contradiction(architecture: str, fields: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> tuple[str, str, str] | None:
-    """The first size in a header that does not fit the tensors.
+    """The first size in a header that does not fit the tensors, or that is missing.
 
     Transformers would make a model of any size that a header gives, fill it at random or lose layers; for a size that is missing it takes that
     of another model.
@@ -112,12 +118,21 @@ def contradiction(architecture: str, fields: Mapping[str, Any], shapes: Mapping[
     tuple or None
         Field, problem and what is allowed, as :class:`InputError` takes them.
     """
-    for name, fits, allowed in _sizes(architecture, fields, shapes):
+    sizes = ((name, fits, f"{allowed}, as the tensors have it") for name, fits, allowed in _sizes(architecture, fields, shapes))
+    for name, fits, allowed in chain(_needed(architecture, fields), sizes):
         if not fits:
             value = fields.get(name, shapes.get(name, "missing"))
             said = f"{len(value)} values" if isinstance(value, list) and len(value) > 4 else str(value)[:60]
-            return name, said, f"{allowed}, as the tensors have it"
+            return name, said, allowed
     return None
+
+
+def _needed(architecture: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, bool, str]]:
+    """As :func:`_sizes`, of what no tensor tells."""
+    context, epsilon = f"{architecture}.context_length", f"{architecture}.attention.layer_norm_rms_epsilon"
+    yield context, type(fields.get(context)) is int and fields[context] > 0, "a number of tokens"
+    if f"{architecture}.attention.layer_norm_epsilon" not in fields:
+        yield epsilon, isinstance(fields.get(epsilon), float) and 0 < fields[epsilon] < 1, "a number between 0 and 1"
 
 
 def _sizes(architecture: str, fields: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, bool, str]]:
@@ -148,7 +163,8 @@ def _sizes(architecture: str, fields: Mapping[str, Any], shapes: Mapping[str, Se
         yield f"{architecture}.feed_forward_length", fits, " or ".join(map(str, sorted(inner)))
     for part, name in (("attn_q", "head_count"), ("attn_k", "head_count_kv")):
         rows, heads = min(dimension(part, -1), default=0), of(f"attention.{name}")
-        if rows and len(heads) < 2:
+        without = part == "attn_k" and f"{architecture}.attention.{name}" not in fields  # as many as of queries
+        if rows and len(heads) < 2 and not without:
             yield f"{architecture}.attention.{name}", heads != [] and heads[0] > 0 and rows % heads[0] == 0, f"a divisor of {rows}"
             for size in ("rope.dimension_count", "attention.key_length"):
                 if f"{architecture}.{size}" in fields:
