@@ -91,7 +91,7 @@ def prepare(engine: Any, n: int) -> dict[str, Any]:
 
 def measure(n: int) -> Iterator[dict[str, Any]]:
     """One line per engine."""
-    from served import vllm_server
+    from helpers.served import vllm_server
 
     torch.set_num_threads(1)
     reference = engines.load({"engine": "transformers", **ENTRY})

@@ -35,7 +35,7 @@ from midtrace.external import formats
 ROOT = Path(__file__).resolve().parents[1]
 sys.path += [str(ROOT / "tests"), str(ROOT / "scripts")]  # where small inputs are built, and what builds them
 
-from builders import Study, benchmark_entry, gguf_file, small_config  # noqa: E402
+from helpers.builders import Study, benchmark_entry, gguf_file, small_config  # noqa: E402
 
 # What breaks readers: other types, numbers at the edges, separators, half characters.
 VALUES = ["null", "true", "1.5", "-1", "1e400", "9" * 400, '""', '"\\ud800"', "[]", "{}", "[[]]", '{"a": 1}', "NaN", '"\\u0000"', '"</think>"']

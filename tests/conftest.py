@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from builders import MODEL, SHARED, Study, small_config
-from checkout import FAULTS, Checkout
+from helpers.builders import MODEL, SHARED, Study, small_config
+from helpers.checkout import FAULTS, Checkout
 from hypothesis import settings
 
 from midtrace import config as study_config
@@ -66,7 +66,7 @@ def vllm_engine():
 @pytest.fixture(scope="session")
 def server_engine(tmp_path_factory):
     """The embedded model served by vLLM, in float32; the server starts once and is stopped."""
-    from served import vllm_server
+    from helpers.served import vllm_server
 
     from midtrace.engines import load
 

@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from builders import Study
+from helpers.builders import Study
 
 from midtrace import tables
 from midtrace.errors import InputError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from builders import SHARED, benchmark_entry
+from helpers.builders import SHARED, benchmark_entry
 from test_drawing import largest_remainders
 
 from midtrace import dialects, items, prompts, tables, wording

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
-from builders import small_config
+from helpers.builders import small_config
 from test_sandbox import needs_bubblewrap
 
 from midtrace import config as study_config

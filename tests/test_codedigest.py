@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from builders import ROOT
+from helpers.builders import ROOT
 
 from midtrace import codedigest
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from checkout import ROOT, SMALL
+from helpers.checkout import ROOT, SMALL
 
 from midtrace import config as study_config
 from midtrace.errors import InputError

@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from builders import Study, walker
+from helpers.builders import Study, walker
 
 from midtrace import continuation, probe, tables
 from midtrace.engines import GREEDY, Generation

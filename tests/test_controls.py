@@ -4,7 +4,7 @@ from collections import Counter
 
 import polars as pl
 import pytest
-from builders import Study, item, walker
+from helpers.builders import Study, item, walker
 
 from midtrace import controls, dialects, tables
 from midtrace.config import controls_settings

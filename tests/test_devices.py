@@ -12,8 +12,8 @@ from queue import Empty, Queue
 from threading import Thread
 
 import pytest
-from builders import ROOT
-from checkout import Checkout
+from helpers.builders import ROOT
+from helpers.checkout import Checkout
 
 from midtrace import devices
 from midtrace.devices import claim  # the session's fixture replaces it in the module

@@ -4,7 +4,7 @@ import random
 import re
 
 import pytest
-from builders import MODEL
+from helpers.builders import MODEL
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer

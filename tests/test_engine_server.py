@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import free_port
+from helpers.served import free_port
 
 from midtrace.engines import GenerateRequest, Generation, Sampling, ScoreRequest, load, neutral, server
 from midtrace.engines.server import ServerEngine

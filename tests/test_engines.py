@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from builders import MODEL, PROMPT
+from helpers.builders import MODEL, PROMPT
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays

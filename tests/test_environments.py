@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from checkout import ENGINE_RULES, ROOT
+from helpers.checkout import ENGINE_RULES, ROOT
 
 from midtrace import codedigest
 from midtrace.engines import ENGINES

@@ -1,7 +1,7 @@
 """Bad input is one line."""
 
 import pytest
-from builders import small_config
+from helpers.builders import small_config
 
 from midtrace import config as study_config
 from midtrace.errors import InputError

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from checkout import SMALL, Checkout, Run
+from helpers.checkout import SMALL, Checkout, Run
 from test_config import compare, put
 
 pytestmark = pytest.mark.slow

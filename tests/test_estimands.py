@@ -5,7 +5,7 @@ import math
 import numpy as np
 import polars as pl
 import pytest
-from builders import outcome, outcomes, trace
+from helpers.builders import outcome, outcomes, trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

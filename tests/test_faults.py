@@ -14,7 +14,7 @@ import polars as pl
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from checkout import FAULTS, Checkout, Run
+from helpers.checkout import FAULTS, Checkout, Run
 
 from midtrace import tables
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from checkout import FAULTS, Checkout
+from helpers.checkout import FAULTS, Checkout
 
 pytestmark = pytest.mark.faults
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from report_study import HOSTILE_ARM, Made, make
+from helpers.report_study import HOSTILE_ARM, Made, make
 
 from midtrace import tables
 from midtrace.decomposition import shape

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders import ROOT, small_config
+from helpers.builders import ROOT, small_config
 
 from midtrace import config as study_config
 from midtrace.errors import InputError

@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from builders import PROMPT, Study, item, walker
+from helpers.builders import PROMPT, Study, item, walker
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from builders import gguf_file as written
+from helpers.builders import gguf_file as written
 
 from midtrace import gguf as reader
 from midtrace.errors import InputError

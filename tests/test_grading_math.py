@@ -5,8 +5,8 @@ import threading
 import time
 
 import pytest
-from builders import item
-from grading_pairs import ONE_WAY, PAIRS, WRONG_IN_MATH_VERIFY
+from helpers.builders import item
+from helpers.grading_pairs import ONE_WAY, PAIRS, WRONG_IN_MATH_VERIFY
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import yaml
-from builders import item_files, small_config, walker
+from helpers.builders import item_files, small_config, walker
 
 from midtrace import config as study_config
 from midtrace import items, probe, prompts, replay, tables

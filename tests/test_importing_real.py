@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from builders import ROOT, item_files, small_config
-from foreign_logs import MAX_TOKENS, TASKS, N, documents
+from helpers.builders import ROOT, item_files, small_config
+from helpers.foreign_logs import MAX_TOKENS, TASKS, N, documents
 
 from midtrace import config as study_config
 from midtrace import items, tables
@@ -25,7 +25,7 @@ def make(kind, folder):
     """The logs of a tool, made in a process of its own: both change what Python does."""
     paths = [str(ROOT / "workflow"), str(ROOT / "tests")]
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "foreign_logs.py"), kind, str(folder)],
+        [sys.executable, "-m", "helpers.foreign_logs", kind, str(folder)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         cwd=folder,
         capture_output=True,

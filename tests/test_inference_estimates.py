@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from builders import outcome, outcomes, trace
+from helpers.builders import outcome, outcomes, trace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats

@@ -5,7 +5,7 @@ import json
 
 import polars as pl
 import pytest
-from interruptions import SEVEN, demo, study
+from helpers.interruptions import SEVEN, demo, study
 
 from midtrace import config as study_config
 from midtrace import items, tables

@@ -4,8 +4,8 @@ from functools import cache
 
 import polars as pl
 import pytest
-from builders import item
-from interruptions import demo
+from helpers.builders import item
+from helpers.interruptions import demo
 
 from midtrace import config as study_config
 from midtrace import tables

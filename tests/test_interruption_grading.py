@@ -1,7 +1,7 @@
 """Failure modes of interrupted runs: panic, self-doubt, leakage, comments of programs, and which mode a run is counted under."""
 
 import pytest
-from interruptions import ITEM, demo, record
+from helpers.interruptions import ITEM, demo, record
 
 from midtrace import grading
 from midtrace.interruptions import grade as interruption_grading

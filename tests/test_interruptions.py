@@ -4,8 +4,8 @@ import json
 from itertools import pairwise
 
 import pytest
-from builders import ROOT
-from interruptions import FRACTIONS, ITEM, REASONING, SEVEN, record, subject, trace_of
+from helpers.builders import ROOT
+from helpers.interruptions import FRACTIONS, ITEM, REASONING, SEVEN, record, subject, trace_of
 
 from midtrace import dialects, prompts, replay
 from midtrace.errors import InputError

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 import sample_items
 import yaml
-from builders import item_files
+from helpers.builders import item_files
 
 from midtrace import config as study_config
 from midtrace import prompts, store, tables

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from builders import benchmark_entry, item_files
+from helpers.builders import benchmark_entry, item_files
 
 from midtrace import items, tables
 from midtrace.chains import Chain, is_held_out

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from builders import MODEL, Study, item, item_files, small_config
+from helpers.builders import MODEL, Study, item, item_files, small_config
 
 from midtrace import config as study_config
 from midtrace import continuation, dialects, generation, grading, items, replay, tables, wording

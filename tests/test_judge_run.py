@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import psutil
 import pytest
-from checkout import Checkout
+from helpers.checkout import Checkout
 
 from midtrace import tables
 

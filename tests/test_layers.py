@@ -6,7 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
+from helpers.checkout import ROOT
 
 PACKAGE = ROOT / "workflow" / "midtrace"
 # From the ground up; CONTRIBUTING.md says what each is for. A module goes by the longest name here that it begins with.

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from builders import benchmark_entry
+from helpers.builders import benchmark_entry
 
 from midtrace import items, tables
 from midtrace.config.settings import file_hash, source_hash

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from builders import ROOT, benchmark_entry, item_files
+from helpers.builders import ROOT, benchmark_entry, item_files
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ import sys
 import textwrap
 
 import pytest
-from builders import ROOT
+from helpers.builders import ROOT
 
 PREAMBLE = """
 import os, subprocess, sys

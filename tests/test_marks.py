@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from checkout import ROOT
+from helpers.checkout import ROOT
 
 FILES = ("tests/test_faults.py", "tests/test_slurm.py", "tests/test_vllm.py", "tests/test_importing_real.py")
 

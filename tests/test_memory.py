@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from builders import MODEL
-from checkout import SMALL, Checkout
+from helpers.builders import MODEL
+from helpers.checkout import SMALL, Checkout
 from safetensors.numpy import save_file
 from test_errors_end_to_end import refused
 

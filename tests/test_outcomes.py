@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from builders import Study, item, trace
+from helpers.builders import Study, item, trace
 
 from midtrace import outcomes, tables
 from midtrace.config import outcomes_settings

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from checkout import ROOT
+from helpers.checkout import ROOT
 
 NAMED = re.findall(r"`(test_\w+\.py)::(\w+)`", (ROOT / "docs/pitfalls.md").read_text(encoding="utf-8"))
 

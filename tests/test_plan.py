@@ -6,7 +6,7 @@ import math
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from builders import Study, small_config
+from helpers.builders import Study, small_config
 
 from midtrace import config as study_config
 from midtrace import plan, tables

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import MODEL, small_config
+from helpers.builders import MODEL, small_config
 
 from midtrace import config as study_config
 from midtrace.errors import InputError

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import polars as pl
 import pytest
-from builders import MODEL, Study, walker
+from helpers.builders import MODEL, Study, walker
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,7 @@
 """Prompts: templates, turns, and text that tries to be more than text."""
 
 import pytest
-from builders import PROMPT, item
+from helpers.builders import PROMPT, item
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,7 +4,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from builders import trace
+from helpers.builders import trace
 from hypothesis import example, given
 from hypothesis import strategies as st
 

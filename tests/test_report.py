@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
-from builders import benchmark_entry, item_files
-from report_study import GATED, HOSTILE, Made, make
+from helpers.builders import benchmark_entry, item_files
+from helpers.report_study import GATED, HOSTILE, Made, make
 
 from midtrace import items, report, tables, verdicts
 from midtrace.errors import InputError

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from checkout import ANALYSIS, COPIED, ROOT, SMALL, Checkout, Run
+from helpers.checkout import ANALYSIS, COPIED, ROOT, SMALL, Checkout, Run
 
 from midtrace import config as study_config
 from midtrace import plan

@@ -4,7 +4,7 @@ import ast
 
 import polars as pl
 import pytest
-from builders import ROOT, Study
+from helpers.builders import ROOT, Study
 
 from midtrace import tables
 from midtrace.errors import InputError

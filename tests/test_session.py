@@ -11,7 +11,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 import yaml
-from checkout import ROOT, SMALL, Checkout
+from helpers.checkout import ROOT, SMALL, Checkout
 
 from midtrace import environment
 from midtrace.engines.server import session_for

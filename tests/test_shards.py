@@ -5,8 +5,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from builders import Study, walker
-from checkout import Checkout
+from helpers.builders import Study, walker
+from helpers.checkout import Checkout
 from hypothesis import given
 from hypothesis import strategies as st
 

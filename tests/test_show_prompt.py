@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from builders import MODEL, Study, item_files, small_config
+from helpers.builders import MODEL, Study, item_files, small_config
 
 from midtrace import config as study_config
 from midtrace import items, prompts, show_prompt, tables

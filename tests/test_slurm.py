@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkout import Checkout, Run
-from cluster import Cluster, slurm_cluster
-from cluster import output as slurm_says
+from helpers.checkout import Checkout, Run
+from helpers.cluster import Cluster, slurm_cluster
+from helpers.cluster import output as slurm_says
 
 pytestmark = pytest.mark.slurm
 

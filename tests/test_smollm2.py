@@ -5,9 +5,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
-from builders import SHARED
-from checkout import ROOT, Checkout
-from interruptions import record, subject
+from helpers.builders import SHARED
+from helpers.checkout import ROOT, Checkout
+from helpers.interruptions import record, subject
 
 from midtrace import dialects, probe, prompts
 from midtrace.engines import GREEDY, GenerateRequest, ScoreRequest

@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
-from builders import ROOT
+from helpers.builders import ROOT
 
 from midtrace import config as study_config
 from midtrace import continuation, items, plan, probe, tables, vocabulary

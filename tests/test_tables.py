@@ -10,7 +10,7 @@ import subprocess
 import dataframely as dy
 import polars as pl
 import pytest
-from builders import item, trace
+from helpers.builders import item, trace
 from polars.testing import assert_frame_equal
 
 from midtrace import tables

@@ -12,8 +12,8 @@ import polars as pl
 import psutil
 import pytest
 import yaml
-from builders import MODEL, Study, small_config
-from checkout import Checkout
+from helpers.builders import MODEL, Study, small_config
+from helpers.checkout import Checkout
 
 from midtrace import config as study_config
 from midtrace import continuation, dialects, engines, generation, probe, prompts, tables

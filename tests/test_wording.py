@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from builders import small_config
+from helpers.builders import small_config
 
 from midtrace import config as study_config
 from midtrace import wording

@@ -15,7 +15,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from checkout import ANALYSIS, ENGINE_RULES, ROOT, SMALL, Checkout
+from helpers.checkout import ANALYSIS, ENGINE_RULES, ROOT, SMALL, Checkout
 
 from midtrace import config as study_config
 from midtrace import tables

@@ -4,8 +4,8 @@ import copy
 from functools import cache
 
 import yaml
-from builders import ROOT
 
+from helpers.builders import ROOT
 from midtrace import config as study_config
 from midtrace import dialects
 from midtrace.config import interruptions as interruption_config

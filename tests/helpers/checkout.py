@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 import yaml
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COPIED = ("Snakefile", "rules", "scripts", "workflow", "config", "profiles", "envs", "resources", "tests/configs")
 SMALL = "tests/configs/small.yaml"
 FAULTS = "tests/configs/faults.yaml"

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import yaml
-from builders import item_files
 
+from helpers.builders import item_files
 from midtrace import config as study_config
 from midtrace import continuation, decomposition, items, outcomes, planted, probe, replay, tables
 from midtrace.figures import catalogue

@@ -1,7 +1,8 @@
 """Logs made by the real lm-evaluation-harness and the real Inspect, with the embedded model and no network.
 
-``python tests/foreign_logs.py lm-eval|inspect FOLDER`` in the environment of ``make test-importing``. Each makes a task of choices, one of
-mathematics and a group of two tasks whose documents bear the same numbers. The texts of the items are those of :func:`documents`.
+``python -m helpers.foreign_logs lm-eval|inspect FOLDER``, with ``tests`` in PYTHONPATH, in the environment of ``make test-importing``. Each makes
+a task of choices, one of mathematics and a group of two tasks whose documents bear the same numbers. The texts of the items are those of
+:func:`documents`.
 """
 
 import json
@@ -11,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from builders import MODEL
 
+from helpers.builders import MODEL
 from midtrace.loaders.generated import chain_items
 
 TASKS = {"likely": "choice", "sums": "math", "law": "choice", "arts": "choice"}  # law and arts make the group exam

@@ -17,7 +17,7 @@ from midtrace.engines.fake import FakeEngine
 from midtrace.seeds import stable_hash
 from midtrace.store import StoredEngine
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "resources" / "embedded"
 SHARED = ROOT.parent / "shared"
 PROMPT = {"template": "{question}\n{options}", "option": "{label}. {text}"}
