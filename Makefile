@@ -94,7 +94,7 @@ format: $(STAMP)
 
 # JSON lines on standard output; every script in benchmarks/ runs on its own too.
 bench: $(STAMP)
-	@for script in $(filter-out $(VLLM_BENCHMARKS),$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
+	@for script in $(filter-out $(VLLM_BENCHMARKS) benchmarks/mutants.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
 
 bench-vllm: $(VLLM_STAMP)
 	@for script in $(VLLM_BENCHMARKS); do $(VLLM_BIN)/python $$script || exit 1; done
