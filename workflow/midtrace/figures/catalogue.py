@@ -47,7 +47,7 @@ KINDS = (
     Kind("validity", "Does a forced answer say what the model would answer?", "validity"),
     Kind("falsifier", "Does a forced answer miss what an unfinished run already has?", "falsifier"),
     Kind("controls", "Does the probe read the prefix, and nothing else?", "controls", ("accuracy",), needs_probe=True),
-    Kind("methods", "Does a contrast hang on the method of inference?", "inference", ("contrast", "matched_contrast")),
+    Kind("methods", "Does a contrast depend on the method of inference?", "inference", ("contrast", "matched_contrast")),
     Kind(STUDY_WIDE, "Does the instrument find what was planted?", "planted"),
 )
 

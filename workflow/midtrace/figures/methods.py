@@ -1,4 +1,4 @@
-"""Figures of what hangs on the method: the falsifier of the probe, and the same contrasts by every method of inference."""
+"""Figures of what depends on the method: the falsifier of the probe, and the same contrasts by every method of inference."""
 
 from collections.abc import Sequence
 

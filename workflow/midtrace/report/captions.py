@@ -127,7 +127,7 @@ def caption(kind: str, facts: Mapping[str, object]) -> Caption:
             f"The contrasts of the headline, each by every method of inference: bootstrap over items (blue: the one that the report uses), over "
             f"items and replicates within them, over items and replicates crossed, a model with crossed random intercepts, and each replicate alone. "
             f"B is the horizon of the headline. {sample} Bars are {level} intervals.",
-            "Whether a verdict hangs on the method: if all intervals lie on the same side of zero, it does not.",
+            "Does the verdict depend on the inference method? Not if every interval lies on the same side of zero.",
             "That the widest interval is the most honest one. Nested and two-way bootstrap count the luck of single runs more than once and are too "
             "wide where it is large; the crossed model has hardly a degree of freedom with two replicates. Measured coverage: docs/inference.md.",
         ),
