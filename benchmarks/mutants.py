@@ -82,7 +82,7 @@ MUTANTS = [
     # Availability, dominance, lengths
     Mutant("estimands/availability.py", "(log_odds[:, 1:] + log_odds[:, :-1]) / 2", "log_odds[:, :-1]", ESTIMANDS),
     Mutant("estimands/availability.py", 'pl.col("horizon") >= pl.col("terminal_from")', 'pl.col("horizon") > pl.col("terminal_from")', ESTIMANDS),
-    Mutant("estimands/availability.py", 'sort_by("horizon").last()', 'sort_by("horizon").first()', ESTIMANDS),
+    Mutant("estimands/availability.py", 'sort_by("horizon").last()', 'sort_by("horizon").first()', ("test_inference_hypotheses.py", *ESTIMANDS)),
     Mutant("estimands/availability.py", 'pl.col("area") - pl.col("area_r")', 'pl.col("area") + pl.col("area_r")', ESTIMANDS),
     Mutant("estimands/dominance.py", "finishing - active, divided", "finishing + active, divided", ESTIMANDS),
     Mutant("estimands/dominance.py", "float(np.max(p))", "float(np.min(p))", ("test_estimands.py", "test_inference_hypotheses.py", *ORACLE)),
@@ -121,7 +121,7 @@ MUTANTS = [
     Mutant("inference/resampling.py", "estimate - width, estimate + width", "estimate + width, estimate - width", RESAMPLING),
     Mutant("inference/mixed.py", "free * (1 + np.log(2 * np.pi * scale))", "free * (2 + np.log(2 * np.pi * scale))", MIXED),
     Mutant("inference/mixed.py", "float(yy - xy @ beta), 1e-300) / free", "float(yy - xy @ beta), 1e-300) / self.rows", MIXED),
-    Mutant("inference/replicates.py", 'pl.col("n_replicates") - pl.col("_distinct")', 'pl.col("_distinct")', (*ESTIMATES, "test_estimands.py")),
+    Mutant("inference/replicates.py", 'pl.col("n_replicates") - pl.col("_distinct")', 'pl.col("_distinct")', TESTS),
     # Probe, replay, outcomes
     Mutant("probe.py", "np.logaddexp.reduce([float(logprobs[i])", "np.max([float(logprobs[i])", PROBE),
     Mutant("probe.py", "math.exp(total) < low_mass", "math.exp(total) <= low_mass", PROBE),

@@ -7,7 +7,8 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
-from midtrace.inference import duplicate_replicates, equivalence, holm, mean_p, per_replicate
+from midtrace.estimands import carried, intersection_union, positive_p
+from midtrace.inference import duplicate_replicates, equivalence, holm, linear_scores, mean_p, per_replicate
 
 VALUES = np.random.default_rng(2).normal(0.01, 0.05, size=80)
 
@@ -53,3 +54,28 @@ def test_each_replicate_on_its_own():
     frame = frame.with_columns(estimand=pl.lit("d"))
     found = per_replicate(frame, ["estimand"], "value", "within", resamples=200, level=0.95, seed=1)
     assert found.select("replicate", "estimate", "n_items", "n_pairs").rows() == [(0, 0.5, 2, 2), (1, 0.5, 1, 1)]
+
+
+def test_linear_scores_by_hand():
+    """T = 1.5 / 2, and m / sum of denominators = 3 / 2; the item without a denominator has no score."""
+    scores = linear_scores(np.array([1.0, 0.0, 0.5, 0.0]), np.array([1.0, 0.5, 0.5, 0.0]))
+    assert scores == pytest.approx([0.75 + 0.25 * 1.5, 0.75 - 0.375 * 1.5, 0.75 + 0.125 * 1.5])
+
+
+def test_a_positive_mean_has_the_p_value_of_the_one_sided_test():
+    assert positive_p(VALUES) == pytest.approx(stats.ttest_1samp(VALUES, 0, alternative="greater").pvalue)
+
+
+def test_all_alternatives_hold_only_as_surely_as_the_least_sure():
+    assert intersection_union([0.01, 0.04, 0.02]) == 0.04
+    assert np.isnan(intersection_union([0.01, np.nan]))
+
+
+def test_all_but_one_of_three_equal_replicates_are_duplicates():
+    traces = pl.DataFrame({"model": "m", "item_id": "i", "arm": "a", "replicate": [0, 1, 2], "output_ids": [[1, 2]] * 3})
+    assert duplicate_replicates(traces).row(0) == ("m", "i", "a", 3, 2)
+
+
+def test_the_last_reading_of_a_finished_run_is_carried_forward():
+    read = pl.DataFrame({"item_id": "i", "replicate": 0, "horizon": [100, 128], "complete": True, "gold_log_odds": [1.0, 2.0]})
+    assert carried(read, [64, 100, 128, 256])["log_odds"].to_list() == [[None, 1.0, 2.0, 2.0]]

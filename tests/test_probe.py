@@ -274,3 +274,27 @@ def test_a_stored_prompt_that_the_config_does_not_render_is_refused(study: Study
     tables.write(frame, path, tables.RawTraces, tables.read_metadata(study.shard("raw/traces", "low")))
     with pytest.raises(InputError, match="prompt_ids: differ from the prompt that the config renders"):
         probe.Inputs.read(study.items, path, study.shard("cuts", "low"), study.settings("probe", "low"))
+
+
+class _Pieces:
+    """A vocabulary of given texts."""
+
+    all_special_ids = (7,)
+    texts = ("A", " A", "(A", "**A", "AB", "B", "B)", "B.")
+
+    def get_vocab(self):
+        return {text: i for i, text in enumerate(self.texts)}
+
+    def batch_decode(self, ids):
+        return [self.texts[i] for (i,) in ids]
+
+
+def test_spellings_of_a_small_vocabulary():
+    assert probe.spellings(_Pieces(), ["A", "B"]) == {"A": [0, 1], "B": [5]}
+    assert probe.spellings(_Pieces(), ["A", "B"], extended=True) == {"A": [0, 1, 2, 3], "B": [5, 6]}, "a special token spells no label"
+
+
+def test_a_mass_at_the_threshold_is_not_low():
+    certain = {0: 0.0, 1: -math.inf}  # the mass is exactly 1
+    flags = [read(certain, {"A": [0], "B": [1]}, ["A", "B"], "A", low_mass=limit).low_mass for limit in (1.0, 1.5)]
+    assert flags == [False, True]

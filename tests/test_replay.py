@@ -162,3 +162,9 @@ def test_the_stage_records_where_it_comes_from_and_refuses_foreign_traces(cut, t
     with pytest.raises(InputError, match=r"low\.parquet: arm\.name: the file was made with 'low', the config says 'high'"):
         replay.run(tmp_path / "low.parquet", {HIGH: tmp_path / "low.parquet"}, tmp_path / "x.parquet", "toy", settings(LOW, HIGH))
     assert not (tmp_path / "x.parquet").exists()
+
+
+def test_format_is_kept_between_kept_tokens_and_not_after_the_last():
+    between = [1, 1, 3, 3]  # two tokens of format after the first reasoning token, two after the third
+    assert [replay.end_of(2, n, between) for n in range(5)] == [2, 3, 6, 7, 10]
+    assert replay.positions(2, 4, between) == [2, 5, 6, 9]
