@@ -95,7 +95,10 @@ def test_a_study_that_is_not_filled_in_stops_with_one_line(fresh: Checkout, tmp_
 
 def test_a_second_file_fills_a_study_in(fresh: Checkout, tmp_path: Path) -> None:
     checkout = fresh.clone(tmp_path / "checkout")
-    (checkout.folder / "pins.yaml").write_text("models: {qwen3_14b: {source: resources/embedded, revision: null}}\n")
+    model = "{source: resources/embedded, revision: null, max_tokens: 1024}"
+    plan = "{mean_tokens: {baseline: 600, numeric_512: 400, early_answer: 400}}"
+    changes = f"models: {{qwen3_14b: {model}}}\nhorizons: [0, 512, 1024]\nplan: {plan}\n"
+    (checkout.folder / "pins.yaml").write_text(changes)
     command = [*checkout.command("plan", config="config/studies/omni_math.yaml"), "pins.yaml"]
     done = subprocess.run(command, cwd=checkout.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 0 and "Plan of study omni_math" in done.stdout
