@@ -70,7 +70,7 @@ MUTANTS = [
     Mutant("estimands/contrasts.py", '"context_gap": ("symmetric_own", "symmetric")', '"context_gap": ("terminal", "symmetric")', ESTIMANDS),
     Mutant("estimands/contrasts.py", 'pl.col("difference") * inside.cast', "1.0 * inside.cast", ESTIMANDS),
     Mutant("estimands/contrasts.py", '(pl.col("context_arm") == common))', "pl.lit(True))", ESTIMANDS),
-    Mutant("estimands/contrasts.py", 'pl.col("horizon") == 0)', 'pl.col("horizon") >= 0)', (*ESTIMANDS, "test_inference_estimates.py")),
+    Mutant("estimands/contrasts.py", 'pl.col("horizon") == 0)', 'pl.col("horizon") >= 0)', (*ESTIMANDS, "test_inference_hypotheses.py")),
     # Agreement
     Mutant("estimands/agreement.py", "room = 1 - chance", "room = 1 + chance", AGREEMENT),
     Mutant("estimands/agreement.py", "ratio(agreement - chance,", "ratio(agreement,", AGREEMENT),
@@ -81,7 +81,6 @@ MUTANTS = [
     Mutant("estimands/agreement.py", "(horizon, horizon + k)", "(horizon, k)", AGREEMENT),
     # Availability, dominance, lengths
     Mutant("estimands/availability.py", "(log_odds[:, 1:] + log_odds[:, :-1]) / 2", "log_odds[:, :-1]", ESTIMANDS),
-    Mutant("estimands/availability.py", 'pl.col("horizon") >= pl.col("terminal_from")', 'pl.col("horizon") > pl.col("terminal_from")', ESTIMANDS),
     Mutant("estimands/availability.py", 'sort_by("horizon").last()', 'sort_by("horizon").first()', ("test_inference_hypotheses.py", *ESTIMANDS)),
     Mutant("estimands/availability.py", 'pl.col("area") - pl.col("area_r")', 'pl.col("area") + pl.col("area_r")', ESTIMANDS),
     Mutant("estimands/dominance.py", "finishing - active, divided", "finishing + active, divided", ESTIMANDS),

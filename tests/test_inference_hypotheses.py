@@ -8,6 +8,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
 from midtrace.estimands import carried, intersection_union, positive_p
+from midtrace.estimands.contrasts import same_input
 from midtrace.inference import duplicate_replicates, equivalence, holm, linear_scores, mean_p, per_replicate
 
 VALUES = np.random.default_rng(2).normal(0.01, 0.05, size=80)
@@ -79,3 +80,8 @@ def test_all_but_one_of_three_equal_replicates_are_duplicates():
 def test_the_last_reading_of_a_finished_run_is_carried_forward():
     read = pl.DataFrame({"item_id": "i", "replicate": 0, "horizon": [100, 128], "complete": True, "gold_log_odds": [1.0, 2.0]})
     assert carried(read, [64, 100, 128, 256])["log_odds"].to_list() == [[None, 1.0, 2.0, 2.0]]
+
+
+def test_inputs_are_the_same_at_horizon_0_in_the_common_context_alone():
+    frame = pl.DataFrame({"horizon": [0, 64, 0], "readout": ["symmetric", "symmetric", "terminal"]})
+    assert frame.select(same_input()).to_series().to_list() == [True, False, False]
