@@ -179,7 +179,7 @@ def falsified(table: pl.DataFrame, level: float) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no infinities; they are told as text."""
+    """JSON has no infinities; they are written as text."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

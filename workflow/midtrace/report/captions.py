@@ -1,4 +1,4 @@
-"""What stands under each figure: what is drawn, what a reader may conclude from it, what not."""
+"""The text under each figure: what is drawn, what a reader may conclude from it, what not."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ def caption(kind: str, facts: Mapping[str, object]) -> Caption:
             f"counts as no difference. Right: the two accuracies behind it. {sample} {intervals}",
             "Whether equally many tokens carry equally much. Near zero: the shorter arm left out what did not matter. Far from zero: the arms spend "
             "their tokens differently.",
-            "That a contrast whose interval includes zero shows equality: only the equivalence test does, and its verdict stands in the headline.",
+            "That a contrast whose interval includes zero shows equality: only the equivalence test does, and its verdict is in the headline.",
         ),
         "early": Caption(
             f"The mean probability that the probe gives to the right option when the reasoning is closed at B, both arms read under one shared "
@@ -92,7 +92,7 @@ def caption(kind: str, facts: Mapping[str, object]) -> Caption:
         ),
         "lengths": Caption(
             f"Left: reasoning tokens per run (median, quartiles, 5th and 95th percentile; truncated runs at the cap). Right: the share of runs "
-            f"that have finished by B; markers with bars stand at the horizons of the study. Malformed runs are left out. {sample} {intervals}",
+            f"that have finished by B; markers with bars are at the horizons of the study. Malformed runs are left out. {sample} {intervals}",
             "How much the arms change the length of the reasoning, and which horizons fall between them.",
             "Anything about accuracy.",
         ),

@@ -1,6 +1,6 @@
 """What a difference is made of, in sentences: dominance, readings of unfinished runs, survivors, equal length.
 
-A verdict stands only where an interval supports it: "most" where the whole interval of a share lies above one half, "whatever the reading" where
+A verdict is given only where an interval supports it: "most" where the whole interval of a share lies above one half, "whatever the reading" where
 the outer limits of the bounds lie on one side of zero; else the sentence says "not shown".
 """
 
@@ -96,7 +96,7 @@ def bounds(rows: pl.DataFrame, treatment: str) -> str:
     if low is None or high is None:
         return ""
     if tipping is None:
-        return "There is no pair of which only one run has finished: no reading of an unfinished run stands against an answer of a finished one."
+        return "There is no pair of which only one run has finished: no reading of an unfinished run is compared with an answer of a finished one."
     outer = direction(low.low, high.high)
     span = f"by its most and least favourable readings the difference is {points(low)} to {points(high)} points"
     verdict = {
