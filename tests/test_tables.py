@@ -317,3 +317,14 @@ def test_a_path_that_is_none_of_a_table_is_refused(path, interrupted):
     with pytest.raises(InputError, match="does not end like that of a table") as error:
         tables.TableKey.parse(path, interrupted)
     assert ("{intervention}" in str(error.value)) == interrupted
+
+
+def test_a_table_of_estimates_whose_column_has_another_name_is_refused(tmp_path):
+    columns = tables.ESTIMATE_COLUMNS | tables.DECOMPOSITION["agreement"]
+    frame = pl.DataFrame(schema=columns)
+    meta = tables.metadata("decomposition", "s", {}, table="agreement")
+    tables.write(frame, tmp_path / "agreement.parquet", None, meta, expect_rows=False)
+    assert tables.read(tmp_path / "agreement.parquet").equals(frame)
+    tables.write(frame.rename({"context": "cont%xt"}), tmp_path / "damaged.parquet", None, meta, expect_rows=False)
+    with pytest.raises(InputError, match=r"damaged.parquet: columns.*cont%xt"):
+        tables.read(tmp_path / "damaged.parquet")

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from midtrace import __version__
 from midtrace.errors import WRITABLE, InputError
+from midtrace.tables.schemas import estimate_columns
 
 SCHEMA_VERSION = 1
 METADATA_KEY = "midtrace"
@@ -335,12 +336,15 @@ def read(path: str | Path, schema: type[dy.Schema] | None = None, expected: Mapp
     OSError
         If the system cannot read it now.
     """
-    if expected is not None:
-        check_identity(path, expected)
-    else:
-        read_metadata(path)
+    meta = check_identity(path, expected) if expected is not None else read_metadata(path)
     frame = _undamaged(path, _frame)
-    return frame if schema is None else conform(frame, schema, path)
+    if schema is not None:
+        return conform(frame, schema, path)
+    # The names of columns are in the footer, which carries no checksum.
+    declared = estimate_columns(meta["table"]) if "table" in meta else None
+    if declared is not None and dict(frame.schema) != declared:
+        raise InputError(path, "columns", f"are {', '.join(frame.columns)}", list(declared))
+    return frame
 
 
 def _frame(path: str | Path) -> pl.DataFrame:

@@ -355,3 +355,9 @@ INTERRUPTIONS: dict[str, dict[str, Any]] = {
     "interruptions_errors": {**INTERRUPTION_KEYS, "mode": pl.String},
     "interruptions_contrasts": {**INTERRUPTION_KEYS, "against": pl.String},
 }
+
+
+def estimate_columns(table: str) -> dict[str, Any] | None:
+    """Columns of a table of estimates and their types, in order; None for a name that is none."""
+    own = (DECOMPOSITION | INTERRUPTIONS).get(table)
+    return None if own is None else ESTIMATE_COLUMNS | own
