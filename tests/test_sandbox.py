@@ -41,6 +41,14 @@ def ours() -> set[int]:
     return {p.pid for p in alive if p.info["status"] != psutil.STATUS_ZOMBIE and harness.__file__ in (p.info["cmdline"] or ())}
 
 
+def runs_a_program(process: psutil.Process) -> bool:
+    """Whether a process is the interpreter inside a sandbox, not what sets the sandbox up."""
+    with contextlib.suppress(psutil.Error):
+        command = process.cmdline()
+        return "/harness.py" in command and os.path.basename(command[0]).startswith("python")
+    return False
+
+
 def settles(condition, seconds: float = 10) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -242,7 +250,8 @@ class TestAttacks:
         with subprocess.Popen(
             [sys.executable, "-c", _RUNNER.replace("seconds=1, memory_mb=512, output_mb=4", limits), program], env=_environment()
         ) as process:
-            assert settles(lambda: any("harness.py" in " ".join(p.cmdline()) for p in psutil.Process(process.pid).children(recursive=True)))
+            # Until the program runs. Killed while it sets a sandbox up, bubblewrap can leave a process that waits for ever, and no program.
+            assert settles(lambda: any(runs_a_program(p) for p in psutil.Process(process.pid).children(recursive=True)))
             process.send_signal(signal.SIGKILL)
         assert settles(lambda: ours() <= before), "the runs outlived their grader"
 
