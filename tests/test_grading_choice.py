@@ -375,3 +375,28 @@ def test_the_end_of_a_loop_is_what_is_searched(loop):
 
 def test_full_width_parentheses():
     assert parse_choice("答案是\uff08C\uff09", list("ABCD")) == "C"
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("The answer is C. If the ball were heavier, the answer would be B.", "C"),
+        ("The answer is C. Had we stopped here, the answer would be B.", "C"),
+        ("If x is 3, the answer is C.", "C"),
+        ("I would pick C.", "C"),
+        ("The answer is C. Many students would pick A because they forget the sign.", "C"),
+        ("Answer: A only", "A"),
+        ("I choose A over B.", "A"),
+        ("Answer: C\nWait.\nAnswer: A is correct.", "A"),
+        ("Answer: C\nWait.\nAnswer: A or B", None),
+        ("Answer: A train leaves", None),
+        ("Answer: C or perhaps D", None),
+        ("Answer: B (or possibly C)", None),
+        ("The correct answer is C, E. coli.", "C"),
+        ("The correct answer is C, B-cells.", "C"),
+        ("The correct answer is B, D = 3.", "B"),
+        ("Answer: B, C", None),
+    ],
+)
+def test_other_cases_other_people_and_texts_of_options(text, label):
+    assert parse_choice(text, list("ABCD")) == label

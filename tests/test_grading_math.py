@@ -301,3 +301,22 @@ def test_grade():
     free = item(answer_kind="math", answer="0.5", options=[])
     assert grade("Answer: 1/2", free, []) == ("1/2", True)
     assert grade("", free, []) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "right"),
+    [
+        ("The answer is 12. If the die were loaded, the answer would be 6.", "12", True),
+        ("The answer is 12. If the die were loaded, the answer would be 6.", "6", False),
+        (r"The answer is 7. If we forgot the sign we would get \boxed{5}.", "7", True),
+        (r"If we add them we get \boxed{5}.", "5", True),
+        ("Answer: approx. 42", "42", True),
+        ('{"answer": [1, 2]}', "[1, 2]", True),
+        ('{"answer": [1, 2]}', "1", False),
+        (r"\boxed{1011_2}", "1011", False),
+        (r"\boxed{1011}", "1011_2", True),
+        (r"\boxed{2f_{16}}", "2F_{16}", True),
+    ],
+)
+def test_other_cases_abbreviations_lists_and_bases(text, gold, right):
+    assert grade_math(text, gold) is right

@@ -31,9 +31,16 @@ _CLOSING = r"[)\]}*_`\"'$\s\\]*+"
 _ALONE = re.compile(rf"^{_LABEL}{_CLOSING}[.:,]?[*_`\s]*+$", re.IGNORECASE)
 _LEADING = re.compile(rf"^{_LABEL}[\]}}*_`\"'$\s\\]*+[).:]")
 _DENIED = re.compile(r"\b(?:not|cannot|no|neither|nor|wrong|incorrect|false|unlike)\b|n't", re.IGNORECASE)
-_OTHER = re.compile(r"[^\w\n]*(?:\bor\b|\band\b|/|,|&)\s*[(*]*[A-J](?![A-Za-z0-9']|[^\S\n]+(?!and\b|or\b)[a-z])")
+# A second option; not the beginning of an option's text, as in "C, E. coli", "C, B-cells", "C, E = mc^2".
+_OTHER = re.compile(
+    r"[^\w\n]*(?:\bor\b|\band\b|/|,|&)\s*(?:(?:perhaps|possibly|maybe|also|even|else)\s+)?[(*]*(?P<other>[A-J])"
+    r"(?![A-Za-z0-9']|[^\S\n]+(?!and\b|or\b)[a-z]|-[A-Za-z]|\.[^\S\n]+[a-z]|[^\S\n]*[=^_])"
+)
 # What may follow a label on its line, where another word makes it the article "a" or the pronoun "I".
 _CONNECTIVES = {"and", "as", "because", "but", "due", "for", "since", "which", "with"}
+_AFTER_A = {"instead", "is", "not", "only", "or", "over", "rather"}  # no noun, so what stands before is no article
+# Whose choice it is, if not that of the run.
+_OTHERS = re.compile(r"\b(?:students?|people|others|they|someone|anyone|many|some|most|who|you)\b[^.!?\n]{0,60}$", re.IGNORECASE)
 # What makes a letter a variable: an index, an operator, an argument.
 _OPERATOR = (
     r"[^\S\n]*(?:[+=^<>|\u00d7\u00b7\u00f7\u00b1\u2208\u2227\u2228\u2229\u222a\u2248\u2260\u2264\u2265\u2282\u2283\u2192\u21d2]"
@@ -86,13 +93,14 @@ def read(text: str, labels: Sequence[str]) -> Reading:
     text = bounded(text)
     stated: list[tuple[int, str | None]] = []  # where, and the label (None: two are offered, or it is cut off)
     for box in boxes(text):
-        if (label := _of_box(box, labels)) is not None and is_asserted(text, box.start, box.end):
+        if (label := _of_box(box, labels)) is not None and is_asserted(text, box.start, box.end, boxed=True):
             stated.append((box.start, label or None))
     matches = [match for pattern in _STATEMENTS for match in pattern.finditer(text)]
-    matches += [match for match in _CHOICE.finditer(text) if match["label"].isupper()]
+    choices = [match for match in _CHOICE.finditer(text) if match["label"].isupper()]
+    matches += [match for match in choices if not _OTHERS.search(text[max(0, match.start() - BEFORE) : match.start()])]
     for match in matches:
         if _is_label(text, match) and is_asserted(text, match.start(), match.end("label")):
-            stated.append((match.start("label"), None if _OTHER.match(text, match.end("label")) else match["label"].upper()))
+            stated.append((match.start("label"), None if _offers_another(text, match.end("label"), labels) else match["label"].upper()))
     if stated:
         label = max(stated, key=lambda one: one[0])[1]
         return Reading(label if label in labels else None, True)
@@ -111,7 +119,7 @@ def _of_box(box: Box, labels: Sequence[str]) -> str | None:
     rest = match["rest"]
     if rest.startswith("'") and content.count("'") == 1:  # A' is a point or a derivative
         return None
-    if _OTHER.match(rest):
+    if _offers_another(rest, 0, labels):
         return ""
     if _NOTHING_ELSE.fullmatch(rest) or _OPTION_TEXT.match(rest):
         return match["label"].upper()
@@ -121,6 +129,12 @@ def _of_box(box: Box, labels: Sequence[str]) -> str | None:
     return None
 
 
+def _offers_another(text: str, at: int, labels: Sequence[str]) -> bool:
+    """Whether another option of the item follows: "B or C"."""
+    match = _OTHER.match(text, at)
+    return match is not None and match["other"] in labels
+
+
 def _is_label(text: str, match: re.Match[str]) -> bool:
     """Whether the letter is a label and not a word ("a", "I") or a variable."""
     after = text[match.end("label") : match.end("label") + BEFORE]
@@ -128,6 +142,8 @@ def _is_label(text: str, match: re.Match[str]) -> bool:
         return after.lstrip().startswith("</")
     word = re.match(r"[^\S\n]+([A-Za-z]+)", after)
     if not word or word[1].lower() in _CONNECTIVES or match["label"] in "BCDEFGHJKLMNOPQRSTUVWXYZ":
+        return True
+    if match["label"] == "A" and word[1].lower() in _AFTER_A:
         return True
     # "The answer is A trivial consequence" is no English, "Answer: A train" is.
     return match["label"] == "A" and re.search(r"\bis\W*$", text[match.start() : match.start("label")]) is not None

@@ -7,7 +7,7 @@ from midtrace import expressions
 from midtrace.expressions import Expression, Formula, Number, Sequence, Words, clean, parse
 from midtrace.grading import comparison
 from midtrace.grading.bounded import bounded
-from midtrace.grading.statements import HEADING, IS, SURELY, Reading, is_asserted
+from midtrace.grading.statements import HEADING, IS, SURELY, Reading, is_asserted, is_of_another_case
 from midtrace.latex import Box, boxes
 
 LONGEST = 1000  # characters of an answer; more is no answer
@@ -16,7 +16,7 @@ _EMPTY = re.compile(r"\W*(?:(?:(?:the|my)\s+)?(?:final\s+)?answer(?:\s+is)?)?\W*
 _HEADED = re.compile(r"\banswer\b(?:\s+is)?\W*$", re.IGNORECASE)
 # What is stated, on the rest of its line; the group "words" is there where words alone are an answer, as in a line "Answer: Monday".
 _STATEMENTS = (
-    re.compile(r"[\"'](?:\w+[_ ])?answer[\"']\s*:\s*+(?P<words>\"[^\"\n]*\"|'[^'\n]*'|[^,}\n]+)", re.IGNORECASE),
+    re.compile(r"[\"'](?:\w+[_ ])?answer[\"']\s*:\s*+(?P<words>\"[^\"\n]*\"|'[^'\n]*'|\[[^\]\n]*\]|[^,}\n]+)", re.IGNORECASE),
     re.compile(r"<(?:\w+[_ ])?answer>\s*+(?P<words>[^<\n]+)", re.IGNORECASE),
     re.compile(r"^[^\S\n]*+####[^\S\n]*+(?=(?P<words>[^\n]{1,1000}))", re.MULTILINE),
     re.compile(rf"{HEADING}\s*+(?=(?P<words>[^\n]{{1,1000}}))", re.IGNORECASE | re.MULTILINE),
@@ -29,7 +29,7 @@ _STATEMENTS = (
 )
 _DISPLAY = re.compile(r"(?<!\\)\\\[(.*?)\\\]|\$\$(.*?)\$\$", re.DOTALL)
 # Where the answer of a sentence ends.
-_END = re.compile(r"(?:\.|(?<=[A-Za-z]{2})!)(?=\s|$)|。")
+_END = re.compile(r"(?:(?<!\bapprox)(?<!\b[Cc]a)(?<!\b[Nn]o)\.|(?<=[A-Za-z]{2})!)(?=\s|$)|。")
 _REST = re.compile(r",?\s+(?:because|since|which|as|so|where|for)\b.*", re.IGNORECASE | re.DOTALL)
 _BULLET = re.compile(r"^(?:[-*+>#\u2022]+\s+|\d+[.)]\s+(?=\D))+")
 _FINISHED = re.compile(r"[.!。][)\]*_`\"'$]*$|\\\]$|\$\$$")
@@ -97,7 +97,7 @@ def read(text: str) -> Reading:
     in_words = None
     for start, _, statement in sorted(found, key=lambda one: one[:2], reverse=True):
         if isinstance(statement, Box):
-            if not _DENIED.search(text[max(0, start - 20) : start]):
+            if not _DENIED.search(text[max(0, start - 20) : start]) and not is_of_another_case(text, start, start):
                 return Reading(None if statement.content is None else _trimmed(statement.content), True)
             continue
         group = statement.lastgroup
@@ -230,9 +230,17 @@ def _same(gold: Expression, answer: Expression) -> bool:
         return False  # math-verify would take the letter for a unit
     bases = [_BASE.fullmatch(side.raw) for side in (gold, answer)]
     if any(bases):  # a numeral in another base: 1011_2
-        digits = [(base["digits"], base["base"]) if base else (side.raw.strip(), None) for base, side in zip(bases, (gold, answer), strict=True)]
-        return digits[0][0] == digits[1][0] and (None in (digits[0][1], digits[1][1]) or digits[0][1] == digits[1][1])
+        return _same_numeral(gold, answer, *bases)
     return _by_math_verify(_for_math_verify(gold), _for_math_verify(answer))
+
+
+def _same_numeral(gold: Expression, answer: Expression, gold_base: re.Match[str] | None, answer_base: re.Match[str] | None) -> bool:
+    """Whether numerals of which one has its base are the same: an answer may leave out the base of the gold one, never add another."""
+    if gold_base is None:
+        return False
+    stated = answer_base["digits"] if answer_base else answer.raw.strip()
+    same_base = answer_base is None or answer_base["base"] == gold_base["base"]
+    return same_base and stated.lower() == gold_base["digits"].lower()
 
 
 def _same_number(gold: Number, answer: Number) -> bool:
