@@ -205,8 +205,9 @@ def interruption_tables():
 
 
 def interruption_figures():
-    """The folder with the figures of interruptions, where the study has any."""
-    return f"{RESULTS}/figures/interruptions" if INTERVENTIONS else []
+    """The list of the figures of interruptions, where the study has any. Not their folder: Snakemake compares the contents of files alone, so a
+    folder with another time stamp would have the report written again."""
+    return f"{RESULTS}/figures/interruptions.json" if INTERVENTIONS else []
 
 
 def decomposition_files():

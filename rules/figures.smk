@@ -1,6 +1,6 @@
 """Figures and tables for readers.
 
-Makes figures/{question}_{model}_{benchmark}.{svg,pdf,png} (planted.* for the whole study; figures/interruptions/ for interruptions) and tables/{table}.{csv,tex}, one per table of
+Makes figures/{question}_{model}_{benchmark}.{svg,pdf,png} (planted.* for the whole study; figures/interruptions/ for interruptions, listed in figures/interruptions.json) and tables/{table}.{csv,tex}, one per table of
 decomposition/, and those that papers print (completed_block_agreement, generated_answer_check, termination_strata): all columns in full in .csv,
 rounded in .tex.
 """

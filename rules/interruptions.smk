@@ -106,7 +106,8 @@ rule draw_interruptions:
     input:
         **{table: f"{RESULTS}/decomposition/{table}.parquet" for table in FIGURE_TABLES},
     output:
-        directory(f"{RESULTS}/figures/interruptions"),
+        folder=directory(f"{RESULTS}/figures/interruptions"),
+        index=f"{RESULTS}/figures/interruptions.json",
     log:
         f"{LOGS}/draw_interruptions.log",
     conda:

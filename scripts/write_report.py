@@ -21,12 +21,13 @@ def main(
 
 if __name__ == "__main__":
     with logs.to_log(snakemake.log[0]):
-        folder = snakemake.input.get("interruptions") or "no interruptions"
+        listed = snakemake.input.get("interruptions")  # figures/interruptions.json; the figures are in the folder of that name
+        drawn = sorted(Path(listed).with_suffix("").glob("*.svg")) if listed else []
         stages = ("item_tables", "traces", "readouts", "control_tables", "interruption_tables")
         main(
             {table: snakemake.input[table] for table in DECOMPOSITION},
             {stage: list(snakemake.input.get(stage, [])) for stage in stages},
-            [*snakemake.input.figures, *(str(path) for path in sorted(Path(folder).glob("*.svg")))],
+            [*snakemake.input.figures, *map(str, drawn)],
             snakemake.output[0],
             snakemake.params.study,
             snakemake.params.settings,

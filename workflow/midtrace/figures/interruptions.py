@@ -1,5 +1,6 @@
 """Figures of interruptions: accuracy and length against X, the distribution of leakage, and what explains the new errors."""
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from midtrace.figures import style
-from midtrace.tables import read
+from midtrace.tables import read, write_json
 
 PLAIN = "uninterrupted"
 FORMATS = ("svg", "pdf", "png")
@@ -30,8 +31,8 @@ MODES = {
 }
 
 
-def run(files: Mapping[str, str | Path], folder: str | Path, settings: Mapping[str, Any]) -> None:
-    """Read the tables of interruptions and draw their figures into a folder of their own.
+def run(files: Mapping[str, str | Path], folder: str | Path, index: str | Path, settings: Mapping[str, Any]) -> None:
+    """Read the tables of interruptions, draw their figures into a folder of their own, and list them.
 
     Parameters
     ----------
@@ -39,11 +40,14 @@ def run(files: Mapping[str, str | Path], folder: str | Path, settings: Mapping[s
         Table name -> file of ``decomposition/``; see :func:`draw`.
     folder
         Made if it is not there.
+    index
+        The list to write: file name -> digest of the file.
     settings
         See :func:`midtrace.config.interruptions.interruption_analysis_settings`; a table of another config is refused.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
-    draw({name: read(path, expected=settings) for name, path in files.items()}, folder)
+    drawn = draw({name: read(path, expected=settings) for name, path in files.items()}, folder)
+    write_json({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in drawn}, index)
 
 
 def kind_of(stem: str) -> str:
