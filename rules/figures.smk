@@ -12,6 +12,7 @@ rule figures:
         figure_files("svg", "pdf", "png"),
         text_table_files(),
         interruption_figures(),
+        f"{RESULTS}/figures/interruptions" if INTERVENTIONS else [],
 
 
 rule draw_figures:
